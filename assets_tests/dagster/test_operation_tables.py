@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from assets_tests.harness import Folder, Project, wait_for
@@ -238,6 +238,29 @@ for i in range(10):
     found = sorted((row["container"], row["rows"]) for row in operations(lake))
     assert found == [(f"shop/t{number}", i) for number in range(4) for i in range(10)]
     assert len(watermarks(lake)) == 40
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_old_rows_go_from_a_table_that_another_version_has_made(tmp_path: Path, more: bool) -> None:
+    """Maintenance would fail, and ask for space on the disk; or a column of the newer version would be lost of the rows that stay."""
+    tables = OperationTables(str(tmp_path))
+    marks = [
+        WrittenWatermark(
+            datastore="shop", container="shop/a", watermark=str(n), identifier="id", strategy="append", table_version=n, updated_at=n
+        )
+        for n in range(3)
+    ]
+    tables.append(Rows(watermarks=marks))
+    delta = tables.tables["watermarks"].opened()
+    assert delta is not None
+    rows = QueryBuilder().register("t", delta).execute("select * from t order by updated_at").read_all()
+    rows = pa.table(rows)
+    rows = rows.append_column("new", pa.array(["x", "y", "z"])) if more else rows.drop_columns(["lsn"])
+    write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite")
+    assert tables.forget("shop", datetime.now(timezone.utc)) == 2
+    assert [row["watermark"] for row in watermarks(str(tmp_path))] == ["2"]
+    left = DeltaTable(tables.tables["watermarks"].table.url).to_pyarrow_table()
+    assert left.column_names == rows.column_names and (not more or left["new"].to_pylist() == ["z"])
 
 
 def test_rows_wait_for_others_and_are_written_when_nothing_else_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,3 +250,44 @@ def test_an_expression_that_is_no_value_of_a_row_is_refused(own_lake: OwnLake, e
     with pytest.raises(ConfigurationError, match=said):
         own_lake.run(made, key="2026-03-01")
     assert not own_lake.lake.joinpath("made").exists()
+
+
+def test_an_expression_means_the_same_rows_whatever_the_zone_of_the_session(own_lake: OwnLake) -> None:
+    """An asset sets the time zone of its session, and its rows of half past midnight are written as of one day, and read as of another."""
+    rows = ["timestamp'2026-03-01T23:30:00Z', 'EU', 1", "timestamp'2026-03-02T11:00:00Z', 'eu', 2"]
+
+    def query(context: dg.AssetExecutionContext) -> str:
+        context.resources.lake.assets_spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        return values("at, region, n", *rows)
+
+    zoned = "cast(from_utc_timestamp(at, 'Europe/Berlin') AS date)"
+    for expression in ("cast(at AS date)", zoned):
+        made = own("made", query, {"partition_expr": expression}, partitions_def=DAYS)
+        with pytest.raises(ConfigurationError, match=r"timeZone is Europe/Berlin, and partition_expr .cast\("):
+            own_lake.run(made, key="2026-03-02")
+    assert not own_lake.lake.joinpath("made").exists()
+    own_lake.run(own("made", lambda _: values("at, region, n", *rows), {"partition_expr": zoned}, partitions_def=DAYS), key="2026-03-02")
+    berlin = dg.DailyPartitionsDefinition(start_date="2026-03-01", timezone="Europe/Berlin")
+    own_lake.run(own("instants", query, {"partition_expr": "at"}, partitions_def=berlin), key="2026-03-02")
+    plain = own(
+        "texts",
+        lambda c: f"select region, n from ({query(c)})",
+        {"partition_expr": "lower(region)"},
+        partitions_def=dg.StaticPartitionsDefinition(["eu"]),
+    )
+    own_lake.run(plain, key="eu")
+    assert [len(own_lake.rows(name)) for name in ("made", "instants", "texts")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("expression", ["region", "lower(region)", pytest.param("coalesce(lower(region), 'us')", marks=pytest.mark.long)])
+def test_partitions_may_go_by_a_column_that_is_new(own_lake: OwnLake, expression: str) -> None:
+    """The first run after an asset was given other partitions would fail, and each one after it."""
+    old = own("made", lambda _: values("day, n", "date'2026-03-01', 1"), {"partition_expr": "day"}, partitions_def=DAYS)
+    own_lake.run(old, key="2026-03-01")
+    regions = dg.StaticPartitionsDefinition(["eu", "us"])
+    query = lambda c: values("day, n, `a b`, region", f"date'2026-03-01', 2, 3, '{c.partition_key}'")  # noqa: E731
+    made = own("made", query, {"partition_expr": expression}, partitions_def=regions)
+    for key in ("eu", "us", "eu"):
+        assert partition_counts(own_lake.run(made, key=key), "made") == {key: 1}
+    kept = [] if "coalesce" in expression else [(1, None)]
+    assert own_lake.rows("made", "n, region") == [*kept, (2, "eu"), (2, "us")]

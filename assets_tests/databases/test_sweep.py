@@ -4,6 +4,7 @@ Belongs here: what a sweep does to a container, from the YAML to the rows. Does 
 (``test_property``), and the texts of keys (``test_hashed_rows``).
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -311,6 +312,26 @@ def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callabl
 
 
 # ---------------------------------------------------------------------- events, checks, and syncs that are killed
+def test_an_audit_that_confirms_older_rows_keeps_what_its_sweep_has_written(project: Callable[..., Project]) -> None:
+    """The sync of the audit writes the state once more, after the sweep. The sweep would then count as not made, and be made again."""
+    shop = made(project, deletes="sweep")
+    shop.execute("alter table orders add column extra int; update orders set extra = 1 where id = 7")
+    shop.execute("insert into orders values (2001, '2026-04-01', 'new')")
+    assert "refresh needed: older rows of partition 2026-01-01" in shop.one("orders")["message"]
+    shop.execute("delete from orders where id = 7")
+    swept_before(shop, 2 * 86400)
+    audited = shop.audit("orders")["orders"]
+    assert audited["status"] == "equal", audited
+    table, container = shop.table("orders"), shop.definition("orders").container
+    head = table.head()
+    assert head is not None
+    state = head.state(container)
+    assert state is not None and state.unfilled is None and state.swept_at is not None
+    assert state.swept_at > (time.time() - 86400) * 1_000_000
+    assert state.data_version is not None and not table.data_commits_since(state.data_version)
+    assert shop.one("orders")["status"] == "skipped"
+
+
 def test_the_checks_of_partitions_that_lost_rows_are_evaluated(project: Callable[..., Project]) -> None:
     shop = made(project, deletes="sweep", auto_resolve=True, checks=[{"rule": "not_null", "columns": ["note"]}])
     shop.execute("update orders set note = null, updated_at = '2026-01-05' where id = 7")

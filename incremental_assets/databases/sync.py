@@ -82,7 +82,7 @@ class TableSync(ContainerSync):
         self._partitions_changed: set[str] = set()
         """The partitions in which commits have changed rows, as far as the windows of the batches do not tell it."""
         self._written = plan.state or fresh_state(plan.container, "")
-        """The state that the newest write batch stores with its rows."""
+        """The state that was stored last: with the rows of the newest write batch, or by its sweep."""
 
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
@@ -294,7 +294,7 @@ class TableSync(ContainerSync):
             return
         batch = swept_batch(write_batch, outcome)
         found = sweep(self._audited, spark, self.table, batch, allow_any=self._plan.request.allow_empty, expect_lease=expect_lease)
-        self._swept = found
+        self._swept, self._written = found, batch.state
         notes, warnings = found.messages(self._container)
         self.result.messages += notes
         self.result.warnings += warnings
@@ -328,10 +328,11 @@ class TableSync(ContainerSync):
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
-        state = self._confirmed(replace(self._written, data_version=outcome.data_version))
+        last = self._swept.result if self._swept is not None else outcome
+        state = self._confirmed(replace(self._written, data_version=last.data_version))
         if state.unfilled != self._written.unfilled:
             text = state.to_json(self._container.cursor_type, self._container.partitioned_on)
-            set_property(spark, self.table, STATE_PROPERTY, text, outcome.version)
+            set_property(spark, self.table, STATE_PROPERTY, text, last.version)
 
     def _confirmed(self, state: TableState) -> TableState:
         """The state without the older rows that the audit of this sync, if there was one, has found equal to the source's."""

@@ -76,9 +76,14 @@ class AppendOnly:
         is_old = pc.field(age) < pa.scalar(before, pa.timestamp("us", tz="UTC"))
         for column, values in where:
             is_old &= pc.field(column).isin(list(values))
-        rows = self.read()
+        # The rows have the columns of the table, of which another version of this product may have written more, or fewer.
+        own = pa.schema(delta.schema().to_arrow())
+        rows = self._rows(delta).cast(own)
+        for field in self._schema:
+            if field.name not in own.names:
+                rows = rows.append_column(field, pa.nulls(len(rows), field.type))
         old = len(rows.filter(is_old))
-        kept = rows.slice(0, 0) if keep is None else keep(rows).filter(is_old).select(rows.column_names)
+        kept = rows.slice(0, 0) if keep is None else keep(rows).filter(is_old).select(own.names)
         if old == len(kept):
             return 0
         is_before = f"{double_quoted(age)} < arrow_cast('{before:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
@@ -103,13 +108,16 @@ class AppendOnly:
         if delta is None:
             return schema.empty_table()
         there = {field.name for field in delta.schema().fields}
-        try:
-            found = read_rows(delta, *where, columns=[name for name in schema.names if name in there])
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise LakeError(f"{self.table.url}: the Delta table cannot be read: {reason(error)}") from error
+        found = self._rows(delta, *where, columns=[name for name in schema.names if name in there])
         known = set(found.column_names)
         values = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in schema]
         return pa.Table.from_arrays(values, schema=schema)
+
+    def _rows(self, delta: DeltaTable, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
+        try:
+            return read_rows(delta, *where, columns=columns)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise LakeError(f"{self.table.url}: the Delta table cannot be read: {reason(error)}") from error
 
     def _made(self) -> DeltaTable:
         delta = self.opened()

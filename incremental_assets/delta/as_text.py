@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
-from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.guards import expect_unmoved, expr, moved, newest
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from pyspark.sql.column import Column as ConnectColumn
     from pyspark.sql.connect.session import SparkSession
 
 REWRITTEN_BYTES = 1 << 30
@@ -45,14 +47,25 @@ def rewrite_as_text(
                 f"{label}: column {name!r} cannot become text, as {count:,} of its values ({type_}) would not stay the same; nothing was "
                 f"written. To read all files again: incremental-assets sync {label} --reset-watermarks"
             )
-    columns = [f"{text_of(quote(c.name), old[c.name])} AS {quote(c.name)}" if c.name in old else quote(c.name) for c in head.columns]
+    comments = {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
+    columns: list[ConnectColumn] = []
+    for name in (column.name for column in head.columns):
+        value = expr(_text_of_old(quote(name), old[name]) if name in old else quote(name))
+        columns.append(value.alias(name, metadata={"comment": comments[name]}) if name in comments else value.alias(name))
     options = {"overwriteSchema": "true", "userMetadata": json.dumps(write_batch.commit_metadata)}
     expect_unmoved(label, table, head)
-    frame.selectExpr(*columns).write.format("delta").mode("overwrite").options(**options).save(table.url)
+    # The newest version is rewritten, and not that of above: if this process is killed now, Spark may begin after others have written.
+    newest_rows = spark.read.format("delta").load(table.url)
+    newest_rows.select(*columns).write.format("delta").mode("overwrite").options(**options).save(table.url)
     after = newest(table)
     if after.version != head.version + 1:
         raise moved(label, table, "the table was rewritten, and may lack what that writer has written: audit it")
     return after
+
+
+def _text_of_old(expression: str, type_: str) -> str:
+    """The text of a value; an error if the column has become another one meanwhile."""
+    return f"if(typeof({expression}) = {literal(type_)}, {text_of(expression, type_)}, raise_error('another writer has changed its type'))"
 
 
 def text_of(expression: str, type_: str) -> str:

@@ -4,6 +4,7 @@ Belongs here: names and types of columns and of ``partition_expr``, keys that ar
 partitions. Does not belong: the writes (``own_tables``).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _VOID = "void"
 """Spark's type of a column that is NULL in every row, and of which nothing else is known."""
+_INSTANT, _OF_TIME = re.compile("timestamp(?!_ntz)"), re.compile("time|current|now", re.IGNORECASE)
+"""Types whose values are instants, and expressions that may convert others to instants."""
+_UTC = frozenset(("UTC", "ETC/UTC", "GMT", "Z", "+00:00"))
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,11 @@ def expr_types(label: str, frame: "DataFrame", exprs: Sequence[PartitionExpr]) -
     """The Spark type of each expression over the rows of the frame.
 
     Raises ConfigurationError if Spark cannot parse it, cannot evaluate it for a single row, as with an aggregate, or may find another value
-    at each evaluation, as with a random number.
+    at each evaluation, as with a random number or another time zone of the session.
     """
     from pyspark.sql.connect import functions
 
+    _expect_utc(label, frame, exprs)
     found: dict[PartitionExpr, str] = {}
     for one in exprs:
         try:
@@ -117,6 +122,24 @@ def expr_types(label: str, frame: "DataFrame", exprs: Sequence[PartitionExpr]) -
                 f"column, or an expression of the columns {', '.join(frame.columns)}."
             ) from error
     return found
+
+
+def _expect_utc(label: str, frame: "DataFrame", exprs: Sequence[PartitionExpr]) -> None:
+    """Raises ConfigurationError if an expression may depend on the time zone of the frame's session, and that is not UTC.
+
+    An asset may set the zone of its session, in which Spark evaluates its rows as they are written. Those who read the partitions, and the
+    counts of their rows, have sessions of their own, to which the same rows would be of other days.
+    """
+    texts = [one.text for one in exprs if not one.is_column]
+    has_instants = any(_INSTANT.search(type_) for _, type_ in frame.dtypes) if texts else False
+    depending = [text for text in texts if has_instants or _OF_TIME.search(text)]
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") if depending else None
+    if zone is not None and zone.upper() not in _UTC:
+        raise ConfigurationError(
+            f"{label}: spark.sql.session.timeZone is {zone}, and partition_expr {depending[0]!r} may mean other rows in each time zone; "
+            f"nothing was written or read. Leave the session in UTC, and convert times where they are needed: from_utc_timestamp(at, "
+            f"'{zone}'), in partition_expr too."
+        )
 
 
 @dataclass(frozen=True)

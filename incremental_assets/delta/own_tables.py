@@ -3,7 +3,8 @@
 Belongs here: the three writes, and what they changed. Does not belong: whether the rows fit (``own_frames``), which is found out before,
 and the tables of containers (``write``).
 
-New columns are added by the same commit as the rows, so that a refused or failed write leaves the table as it was. For containers, Delta's
+New columns are added by the same commit as the rows, so that a refused or failed write leaves the table as it was; only those by which
+partitions are overwritten are added before it, once the rows have been found to fit. For containers, Delta's
 automatic evolution is not used, as it keeps the old values of a column that a source has dropped. Here, that is what a merge has to do.
 """
 
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.own_write import OwnWrite, WriteMode
-from incremental_assets.delta.evolve import MAPPING, allow_names, allow_types, are_mapped
+from incremental_assets.core.schema import Evolution
+from incremental_assets.delta.evolve import MAPPING, allow_names, allow_types, are_mapped, evolve_table
+from incremental_assets.delta.guards import newest
 from incremental_assets.delta.merge import KeyBounds, run_merge
 from incremental_assets.delta.own_frames import FittedFrame, Partitioned, expect_keys, outside, refused_outside
 from incremental_assets.delta.table import Commit, Head, LakeTable
@@ -85,6 +88,10 @@ def _overwrite(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
     if head is not None and write.partitioned is not None and write.fitted.new:
         # New columns may need a property of the table, which is set before the rows are written: Delta's refusal would come too late.
         _expect_inside(write, write.fitted.frame)
+        if _go_by_new_columns(write.fitted, write.partitioned):
+            # Delta looks for the rows to be replaced before it adds columns.
+            evolve_table(lambda: _session_of(write), table, head, Evolution(add=write.fitted.new))
+            head = newest(table)
     writer = _writer(table, head, write, write.fitted.frame).mode("overwrite")
     if write.partitioned is None:
         writer.option("overwriteSchema", "true").save(table.url)
@@ -97,6 +104,16 @@ def _overwrite(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
             raise
         found = outside(write.fitted, write.partitioned, write.fitted.frame)
         raise found or refused_outside(write.fitted.label, write.partitioned, "some rows were") from error
+
+
+def _go_by_new_columns(fitted: FittedFrame, partitioned: Partitioned) -> bool:
+    """Whether the partitions may go by a column that the table does not have yet."""
+    texts = [expr.text.lower() for expr in partitioned.exprs]
+    return any(column.name.lower() in text for column in fitted.new for text in texts)
+
+
+def _session_of(write: FrameWrite) -> "SparkSession":
+    return write.fitted.frame.sparkSession  # pyright: ignore[reportReturnType]
 
 
 def _append(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
@@ -171,12 +188,8 @@ def _writer(table: LakeTable, head: Head | None, write: FrameWrite, rows: "DataF
 
 def _allow_columns(table: LakeTable, head: Head, write: FrameWrite) -> None:
     """Sets the properties that the table needs for the new columns."""
-
-    def spark() -> "SparkSession":
-        return write.fitted.frame.sparkSession  # pyright: ignore[reportReturnType]
-
-    allow_names(spark, table, head, write.fitted.new)
-    allow_types(spark, table, head, write.fitted.new)
+    allow_names(lambda: _session_of(write), table, head, write.fitted.new)
+    allow_types(lambda: _session_of(write), table, head, write.fitted.new)
 
 
 def _own_commit(table: LakeTable, head: Head | None, write: FrameWrite) -> Commit | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import is_on_ladder
 from incremental_assets.core.names import literal
 from incremental_assets.core.spark_types import type_text
@@ -34,7 +35,9 @@ INFERRED = {
 # What a cell of a column of known type may look like. It is wider than the canonical forms above, and has no more than microseconds.
 _LOOSE_TIME = "([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _ZONE = " ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
-_NUMBER = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)"
+_NUMBER = "([0-9]+([.][0-9]*)?|[.][0-9]+)"
+_UNPADDED = "(?![+-]?0[0-9])"
+"""What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _NESTED = ("struct<", "array<", "map<")
 _BAD = "_bad"
@@ -84,7 +87,8 @@ def value(cell: str, type_: str, reading: Reading) -> str:
 def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
     """Returns the condition that a cell is NULL, or that its text becomes a value of the type without loss.
 
-    ``is_declared``: the YAML sets the type of the column. Then a ``timestamp`` may lack a zone.
+    ``is_declared``: the YAML sets the type of the column. Then a ``timestamp`` may lack a zone, and a number or a truth value may have any
+    form that Spark takes for one. An inferred column of the ladder has only texts that it represents as they are: it would rather widen.
     """
     if type_ in ("string", "binary"):
         return "true"
@@ -92,7 +96,7 @@ def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
         return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
     tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
     if _pattern_option(type_, reading) is None:
-        tests += _exact(cell, type_, is_declared)
+        tests += _exact(cell, type_, is_declared, not is_declared and on_ladder(type_, reading))
     return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
 
 
@@ -119,13 +123,19 @@ def type_of_mask(bits: int | None) -> str:
 
 
 def on_ladder(type_: str, reading: Reading) -> bool:
-    """Whether an inferred column of this type widens. One whose texts are read by a pattern of the YAML stays."""
-    return is_on_ladder(type_) and _pattern_option(type_, reading) is None and _pattern_option("timestamp_ntz", reading) is None
+    """Whether an inferred column of this type widens. One of JSON stays, and so does one whose texts are read by a pattern of the YAML."""
+    is_delimited = reading.format in (FileFormat.CSV, FileFormat.TSV)
+    return (
+        is_delimited
+        and is_on_ladder(type_)
+        and _pattern_option(type_, reading) is None
+        and _pattern_option("timestamp_ntz", reading) is None
+    )
 
 
 def texts_of(cell: str, type_: str, reading: Reading) -> str:
     """Returns the aggregate of what the ladder asks of the texts of an inferred column (``core.ladder.Texts``), as a struct."""
-    plain, digits = _like(cell, _NUMBER), r"^\s*[+-]?0*([0-9]*)"
+    plain, digits = _like(cell, f"{_UNPADDED}[+-]?{_NUMBER}"), r"^\s*[+-]?0*([0-9]*)"
     after = r"[.]([0-9]*?)0*\s*$"
     parts = {
         "misfits": f"count(CASE WHEN NOT {fits(cell, type_, reading, is_declared=False)} THEN 1 END)",
@@ -137,29 +147,36 @@ def texts_of(cell: str, type_: str, reading: Reading) -> str:
     return f"struct({', '.join(f'{expression} AS {part}' for part, expression in parts.items())})"
 
 
-def _exact(cell: str, type_: str, is_declared: bool) -> list[str]:
+def _exact(cell: str, type_: str, is_declared: bool, is_whole: bool) -> list[str]:
     """Returns the conditions under which a cast loses nothing, beyond its success.
 
-    Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``).
+    Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``). ``is_whole``: the value must say all that the
+    text says: whether a first file has ``1`` and ``0`` or ``true`` and ``false``, ``12345`` or ``01234``, is chance.
     """
+    sign = f"{_UNPADDED if is_whole else ''}[+-]?"
+    if type_ == "boolean":
+        return [_like(cell, "(?i)(true|false)")] if is_whole else []
     if type_ in ("tinyint", "smallint", "int", "bigint"):
-        return [_like(cell, "[+-]?[0-9]+")]
+        return [_like(cell, f"{sign}[0-9]+")]
     if type_ in ("double", "float"):
         # A text of more digits than the type surely holds is accepted only if the value is the same integer as that of the text.
         longest = 15 if type_ == "double" else 7
         long = f"[+-]?[0-9]{{{longest + 1},}}"
         same = f"try_cast(try_cast({cell} AS {type_}) AS decimal(38,0)) <=> try_cast({cell} AS decimal(38,0))"
         finite = f"abs(try_cast({cell} AS {type_})) < cast('Infinity' AS double)"
-        number = f"({_like(cell, _NUMBER + '([eE][+-]?[0-9]+)?')} AND {finite})"
-        return [
-            f"({number} OR {_like(cell, '(?i)[+-]?(nan|infinity)')})",
-            f"(NOT {_like(cell, long)} OR {same})",
-        ]
+        number = f"({_like(cell, f'{sign}{_NUMBER}([eE][+-]?[0-9]+)?')} AND {finite})"
+        tests = [f"({number} OR {_like(cell, '(?i)[+-]?(nan|infinity)')})", f"(NOT {_like(cell, long)} OR {same})"]
+        if is_whole:
+            # A number of more digits is taken if its double has the very same ones, as those have that programs write in full.
+            many = "[+-]?([.]?[0-9]){16,}[.]?([eE].*)?"
+            tests.append(f"(NOT {_like(cell, many)} OR {_digits(cell)} = {_digits(f'cast(try_cast({cell} AS double) AS string)')})")
+        return tests
     decimal = _DECIMAL.fullmatch(type_)
     if decimal is not None:
-        # Digits beyond the scale may only be zeros. Of a number with exponent, the digits cannot be counted: its value is compared instead.
-        plain = _like(cell, f"[+-]?[0-9]*([.][0-9]{{0,{decimal[2]}}}0*)?")
-        scientific = _like(cell, _NUMBER + "[eE][+-]?[0-9]+")
+        # Digits beyond the scale may only be zeros. Of a number with exponent, the digits cannot be counted: its value is compared instead,
+        # as a double, which tells all numbers of 15 digits apart.
+        plain = _like(cell, f"{sign}[0-9]*([.][0-9]{{0,{decimal[2]}}}0*)?")
+        scientific = _like(cell, f"(?=[+-]?([.]?[0-9]){{1,15}}[.]?[eE]){sign}{_NUMBER}[eE][+-]?[0-9]+")
         same = f"cast(try_cast({cell} AS {type_}) AS double) = try_cast({cell} AS double)"
         return [f"({plain} OR ({scientific} AND {same}))"]
     if type_ == "date":
@@ -170,6 +187,11 @@ def _exact(cell: str, type_: str, is_declared: bool) -> list[str]:
         # A time without zone is no instant, unless the YAML sets the type: it is taken for UTC then, the time zone of all sessions.
         return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if is_declared else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
     return []
+
+
+def _digits(number: str) -> str:
+    """The expression of the digits of a number's text, without its exponent and the zeros at both ends."""
+    return f"trim(BOTH '0' FROM regexp_replace({number}, '[eE].*|[^0-9]', ''))"
 
 
 def _like(cell: str, pattern: str) -> str:

@@ -25,15 +25,14 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _PLAIN_NUMBER = "^-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?$"
 _SURE = {
     "boolean": "^(?:true|false)$",
-    "smallint": "^-?[0-9]{1,4}$",
-    "int": "^-?[0-9]{1,9}$",
-    "bigint": "^-?[0-9]{1,18}$",
     "double": _PLAIN_NUMBER,
     "date": f"^{_DAY}$",
     "timestamp_ntz": f"^{_DAY}{_TIME}$",
     "timestamp": f"^{_DAY}{_TIME}{_ZONE}$",
 }
-"""The forms that are surely values of a type, but for decimals, and for doubles with many digits."""
+"""The forms that are surely values of a type, but for whole numbers and decimals, and for doubles with many digits."""
+_DIGITS = {"smallint": 4, "int": 9, "bigint": 18}
+"""Whole numbers of so many digits are surely values of the type."""
 _INFERRED = {**_SURE, "bigint": "^(?:0|-?[1-9][0-9]{0,17})$"}
 """The same for new columns. Each has fewer forms than in ``cells.INFERRED`` or the same ones."""
 _ARROW = {
@@ -85,13 +84,13 @@ def values(texts: pa.Array, type_: str, *, is_declared: bool = False) -> tuple[p
     """The values of texts, and which texts are not surely values of the type; None: all are. Raises ArrowInvalid, which is not expected.
 
     Where a text is not surely a value, the value is NULL. ``is_declared``: the YAML sets the type of the column. Then a ``timestamp`` that
-    lacks a zone is one of UTC.
+    lacks a zone is one of UTC, and a number may have zeros before its first digit.
     """
     if type_ == "string":
         return texts, None
     if type_ == "timestamp" and is_declared and _all(_fits(texts, "timestamp_ntz", _SURE["timestamp_ntz"])):
         return texts.cast(pa.timestamp("us")).view(pa.timestamp("us", "UTC")), None
-    sure = _fits(texts, type_, _pattern(type_))
+    sure = _fits(texts, type_, _pattern(type_, is_declared))
     doubtful = None
     if not _all(sure):
         doubtful = pc.fill_null(pc.invert(sure), False)  # pyright: ignore[reportAttributeAccessIssue]
@@ -101,13 +100,16 @@ def values(texts: pa.Array, type_: str, *, is_declared: bool = False) -> tuple[p
     return texts.cast(arrow_type(type_)), doubtful
 
 
-def _pattern(type_: str) -> str:
+def _pattern(type_: str, is_declared: bool) -> str:
+    """The sure forms of a type. Those of numbers of an inferred column have no zeros before their first digit (``cells.fits``)."""
     decimal = _DECIMAL.fullmatch(type_)
-    if decimal is None:
+    if decimal is None and type_ not in _DIGITS:
         return _SURE[type_]
-    before, after = int(decimal[1]) - int(decimal[2]), int(decimal[2])
+    before, after = (int(decimal[1]) - int(decimal[2]), int(decimal[2])) if decimal is not None else (_DIGITS[type_], 0)
     fraction = f"(?:[.][0-9]{{1,{after}}})?" if after else ""
-    return f"^-?[0-9]{{1,{before}}}{fraction}$" if before else f"^-?0{fraction}$"
+    if before and is_declared:
+        return f"^-?[0-9]{{1,{before}}}{fraction}$"
+    return f"^-?(?:0|[1-9][0-9]{{0,{before - 1}}}){fraction}$" if before else f"^-?0{fraction}$"
 
 
 def _fits(texts: pa.Array, type_: str, pattern: str) -> pa.Array:
