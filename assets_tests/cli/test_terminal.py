@@ -3,6 +3,7 @@
 Belongs here: how records are printed. Does not belong: which records there are.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,34 @@ def test_no_name_and_no_id_is_cut_or_broken(name: str, width: int | None) -> Non
     for word in (f"shop/{name}", "r" * 36, "2026-03-02T10:00:00.123456Z", "6,001,215", "shop/b"):
         assert word in shown, shown
     assert "…" not in shown
+
+
+HOSTILE = """
+import logging
+from incremental_assets.cli.terminal import line, out, print_table, say
+from incremental_assets.core.shown_text import PlainFormatter
+name = "shop/a\\x1b]0;title\\x07\\x9b2J\\u202eb\\rc\\udcff"
+out({"container": name})
+print_table(name, [{"container": name, "message": name}], ("container", "message"))
+line(name + "\\nsecond")
+say(f"{name}\\nsecond")
+handler = logging.StreamHandler()
+handler.setFormatter(PlainFormatter("%(message)s"))
+handler.handle(logging.makeLogRecord({"msg": name}))
+"""
+
+
+@pytest.mark.parametrize("width", ["30", "200"])
+def test_a_terminal_obeys_no_name(width: str) -> None:
+    """Who names a table or a file could hide lines of the terminal, or change what is copied from it. JSON still has the very name."""
+    environment = {**os.environ, "COLUMNS": width}
+    done = subprocess.run([sys.executable, "-c", HOSTILE], env=environment, capture_output=True, check=True)
+    for printed in (done.stdout.decode(), done.stderr.decode()):
+        assert not [c for c in printed if not c.isprintable() and c != "\n"], repr(printed)
+    first, *_, last = done.stdout.decode().splitlines()
+    assert json.loads(first) == {"container": "shop/a\x1b]0;title\x07\x9b2J\u202eb\rc\udcff"}
+    assert last == r"shop/a\x1b]0;title\x07\x9b2J\u202eb\rc\udcff\nsecond"
+    assert len(done.stderr.decode().splitlines()) == 3
 
 
 def test_each_command_shows_examples_that_fit_80_columns() -> None:

@@ -20,6 +20,7 @@ from incremental_assets.api.guard import Guard, Tokens
 from incremental_assets.api.openapi import document, page
 from incremental_assets.api.problems import HANDLERS
 from incremental_assets.api.workspace import ApiWorkspace, api_workspace
+from incremental_assets.core.shown_text import PlainFormatter
 
 MOST_REQUESTS = 64
 """How many requests are answered at a time; the server answers others with 503."""
@@ -45,7 +46,7 @@ def serve(project: Path, host: str, port: int, say: Callable[[str], None]) -> in
     """Serves the API until it is interrupted. Raises ConfigurationError, before anything is loaded, where a token is missing."""
     tokens = Tokens.of_environment()
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     for name in ("incremental_assets.api", "uvicorn.error"):
         own = logging.getLogger(name)
         own.setLevel(logging.INFO)

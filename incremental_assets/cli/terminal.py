@@ -12,10 +12,11 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.control import strip_control_codes
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
+
+from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
 
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
@@ -24,7 +25,16 @@ _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, mar
 
 def out(record: dict[str, Any]) -> None:
     """Print a record as one JSON object on one line, and flush it: a program that reads the output sees each record at once."""
-    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+    _write(in_json(json.dumps(record, ensure_ascii=False)))
+
+
+def line(text: str) -> None:
+    """Print a result on stdout, on one line."""
+    _write(on_one_line(text))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
@@ -35,7 +45,7 @@ def error_console() -> Console:
 
 def say(text: str) -> None:
     """Print a message for the reader on stderr."""
-    _errors.print(text)
+    _errors.print(on_lines(text))
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
@@ -50,7 +60,7 @@ def show(records: "Records") -> None:
 
 def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> "Records":
     """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
-    return Records(title, columns, [tuple(_cell(record.get(column)) for column in columns) for record in records], narrow)
+    return Records(on_one_line(title), columns, [tuple(_cell(record.get(column)) for column in columns) for record in records], narrow)
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,10 @@ class Records:
         yield Segment(f"{self.title}\n")
         for row in self.rows:
             # Segments are printed as they are: the terminal breaks a long line, and it is copied as one.
-            yield Segment(f"{strip_control_codes(row[0])}\n")
+            yield Segment(f"{row[0]}\n")
             for column, cell in zip(self.columns[1:], row[1:], strict=True):
                 if cell:
-                    yield Segment(f"  {column}: {strip_control_codes(cell)}\n")
+                    yield Segment(f"  {column}: {cell}\n".replace("\n", "\n    ").removesuffix("    "))
 
     def _least_width(self) -> int:
         """How wide the table is if each column is as wide as its longest word."""
@@ -108,13 +118,9 @@ def _console() -> Console:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else ", ".join(value)
-        if isinstance(value, list)
-        else str(value)
-    )
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return on_lines(", ".join(value) if isinstance(value, list) else str(value))
 
 
 def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
