@@ -196,7 +196,9 @@ def test_mail_arrives() -> None:
 def test_names_of_a_source_are_neither_markup_nor_lines_of_a_message(hook: Hook) -> None:
     """Anybody who can connect to the source, or name a table, could send the team a link or a problem that looks like ours."""
     holder = {**HOLDER, "application": '<a href="http://evil.example">sign in</a>\nover: all is well\r\nBcc: evil@example.com'}
-    seen = found_in([{**RECORD, "container": "shop/a\nfailure: \x1b[2Jb\u202ec", "held_back_seconds": 500, "held_back_by": [holder]}], [], LIMITS)
+    seen = found_in(
+        [{**RECORD, "container": "shop/a\nfailure: \x1b[2Jb\u202ec", "held_back_seconds": 500, "held_back_by": [holder]}], [], LIMITS
+    )
     tick(Settings("alerts", (hook.url,), ALL), None, seen)
     envelope, mail = mailed(seen)
     assert mail.get_content_type() == "text/plain" and envelope.rcpt_tos == ["team@example.com"]

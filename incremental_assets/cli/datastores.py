@@ -4,6 +4,7 @@ Belongs here: their arguments, and what they print. Does not belong: the work (`
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from incremental_assets.cli.app import Json, Project, app, enter, examples
 from incremental_assets.cli.terminal import out, print_catalog, print_table, say
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError, SyncError
 
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
 Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not the usual one.")]
@@ -45,7 +46,12 @@ def init(
     for path in write_project(directory):
         say(f"wrote {path}")
     if url is not None:
-        _add(directory, url, name, schema, as_json=False)
+        try:
+            _add(directory, url, name, schema, as_json=False)
+        except SyncError:
+            options = "".join(f" --{option} {value}" for option, value in (("name", name), ("schema", schema)) if value is not None)
+            say(f"the project is there, without a datastore. Add one to it: cd {shlex.quote(str(directory))} && incremental-assets add URL{options}")
+            raise
 
 
 @app.command(
