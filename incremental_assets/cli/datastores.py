@@ -49,8 +49,9 @@ def init(
         try:
             _add(directory, url, name, schema, as_json=False)
         except SyncError:
-            options = "".join(f" --{option} {value}" for option, value in (("name", name), ("schema", schema)) if value is not None)
-            say(f"the project is there, without a datastore. Add one to it: cd {shlex.quote(str(directory))} && incremental-assets add URL{options}")
+            said = {"--name": name, "--schema": schema}
+            words = ["incremental-assets", "add", "URL", *(word for option, value in said.items() if value for word in (option, value))]
+            say(f"the project is there, and has no datastore. Add it: cd {shlex.quote(str(directory))} && {shlex.join(words)}")
             raise
 
 

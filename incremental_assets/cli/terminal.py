@@ -20,6 +20,8 @@ from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
 
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
+_SENTENCES = frozenset({"message", "why", "fields", "reason", "safety_lag_reason"})
+"""Columns whose texts may have several lines. In all others a line break is part of a name."""
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
@@ -60,7 +62,9 @@ def show(records: "Records") -> None:
 
 def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> "Records":
     """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
-    return Records(on_one_line(title), columns, [tuple(_cell(record.get(column)) for column in columns) for record in records], narrow)
+    return Records(
+        on_one_line(title), columns, [tuple(_cell(column, record.get(column)) for column in columns) for record in records], narrow
+    )
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,13 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200, emoji=False, markup=False)
 
 
-def _cell(value: Any) -> str:
+def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return on_lines(", ".join(value) if isinstance(value, list) else str(value))
+    text = ", ".join(value) if isinstance(value, list) else str(value)
+    return on_lines(text) if column in _SENTENCES else on_one_line(text)
 
 
 def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
