@@ -72,6 +72,13 @@ def test_a_terminal_obeys_no_name(width: str) -> None:
     assert len(done.stderr.decode().splitlines()) == 3
 
 
+def test_an_interrupted_command_says_so() -> None:
+    """Otherwise the prompt is back without a word, and nobody knows whether the command has done its work."""
+    code = "import sys\nfrom incremental_assets.cli import app, main\n@app.command()\ndef wait():\n  raise KeyboardInterrupt\n"
+    done = subprocess.run([sys.executable, "-c", f"{code}sys.argv = ['x', 'wait']\nmain()"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("interrupted; what is committed stays")) == (130, 1), done.stderr
+
+
 def test_each_command_shows_examples_that_fit_80_columns() -> None:
     """A line that is broken cannot be copied, and the options alone do not say how they go together."""
     group: Any = typer.main.get_command(app)
