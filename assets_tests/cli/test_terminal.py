@@ -79,6 +79,19 @@ def test_an_interrupted_command_says_so() -> None:
     assert (done.returncode, done.stderr.count("interrupted; what is committed stays")) == (130, 1), done.stderr
 
 
+@pytest.mark.parametrize("command", ["dev", "api"])
+def test_a_port_that_does_not_exist_is_refused(command: str) -> None:
+    """The UI would start its processes, wait, and never answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", "incremental_assets.cli", command, "--port", "99999"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2 and "--port" in done.stderr and "65535" in done.stderr, done.stderr
+
+
 def test_each_command_shows_examples_that_fit_80_columns() -> None:
     """A line that is broken cannot be copied, and the options alone do not say how they go together."""
     group: Any = typer.main.get_command(app)
