@@ -6,6 +6,7 @@ Belongs here: requests of somebody who means harm, or whose program is broken, t
 
 import http.client
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 
 from assets_tests.api.service import READ, TOKENS, WRITE, Service, service
 from assets_tests.harness import Project
+from incremental_assets.api.connections import IDLE_SECONDS
+from incremental_assets.api.guard import MOST_REQUESTS
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 OPERATION = "/api/operations/00000000-0000-0000-0000-000000000000"
@@ -117,6 +120,26 @@ def test_an_oversized_body_is_refused_however_it_comes(api: Service) -> None:
     connection.close()
 
 
+def test_who_has_no_token_cannot_hold_all_connections(api: Service) -> None:
+    """Connections over which nothing comes, or only the beginning of a request, would keep everybody else out while they are open."""
+    held = [socket.create_connection(("127.0.0.1", api.port), timeout=IDLE_SECONDS + 20) for _ in range(MOST_REQUESTS + 6)]
+    for number, one in enumerate(held):
+        if number % 2:
+            one.sendall(b"GET /api/containers HTTP/1.1\r\nHost: x\r\n")
+    assert api.send("GET", "/api/operations?size=1", token=READ)[0] == 200
+    for one in held:
+        assert one.recv(1) == b"", "the service closes it"
+        one.close()
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(api: Service) -> None:
+    command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(api.project.path), "api"]
+    for more, what in (["--port", str(api.port)], "cannot listen on port"), (["--host", "nowhere.invalid"], "of nowhere.invalid"):
+        environment = os.environ | api.project.variables | TOKENS
+        done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and what in done.stderr and "/docs" not in done.stderr, done.stderr
+
+
 def test_without_a_daemon_nothing_is_queued(api: Service) -> None:
     """A run that nobody takes from the queue reads as accepted work. The answer says so instead, and the caller can send it again."""
     status, answer = api.send("POST", "/api/operations/run", body={"type": "catalog", "datastore_id": "shop"})
@@ -130,7 +153,8 @@ def test_without_a_daemon_nothing_is_queued(api: Service) -> None:
      {"incremental_field": "nowhere"}, {"incremental_field": "id", "type": "timestamp"}, {"incremental_field": ""},
      {"incremental_field": []},
      {"incremental_field": "at", "start": "2026-01-01!upsert\nurl: x"}, {"incremental_field": "at", "start": "{{ env.HOME }}"},
-     {"incremental_field": "at", "start": "no time"}, {"incremental_field": "at", "strategy": "snapshot"}, {"type": "date"}, {},
+     {"incremental_field": "at", "start": "no time"}, {"incremental_field": "id", "start": True},
+     {"incremental_field": "at", "strategy": "snapshot"}, {"type": "date"}, {},
      {"incremental_field": ["at", "nowhere"]}, {"incremental_field": "at:timestamp!upsert"}, {"incremental_field": 5}],
 )  # fmt: skip
 def test_what_is_no_field_of_the_container_is_not_written(api: Service, body: object) -> None:

@@ -128,6 +128,15 @@ def test_a_source_that_cannot_be_reached_leaves_the_project_as_it_was(run: Run, 
     assert (tmp_path / "lake" / ".env").read_text() == "OTHER=1\n"
 
 
+def test_a_project_whose_first_datastore_could_not_be_added_says_how_to_go_on(run: Run) -> None:
+    """A mistyped password is the first mistake of most users, and the same command does not work twice."""
+    words = ["init", "my lake", "--url", "postgresql://a:b@127.0.0.1:1/shop", "--name", "shop"]
+    done = CliRunner().invoke(app, words, standalone_mode=False)
+    assert "cannot connect" in str(done.exception) and "cd 'my lake' && incremental-assets add URL --name shop" in done.output, done.output
+    with pytest.raises(ConfigurationError, match="incremental-assets add URL"):
+        run(*words)
+
+
 @pytest.mark.parametrize(
     ("url", "name", "message"),
     [

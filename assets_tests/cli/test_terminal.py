@@ -3,6 +3,7 @@
 Belongs here: how records are printed. Does not belong: which records there are.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,54 @@ def test_no_name_and_no_id_is_cut_or_broken(name: str, width: int | None) -> Non
     for word in (f"shop/{name}", "r" * 36, "2026-03-02T10:00:00.123456Z", "6,001,215", "shop/b"):
         assert word in shown, shown
     assert "…" not in shown
+
+
+HOSTILE = """
+import logging
+from incremental_assets.cli.terminal import line, out, print_table, say
+from incremental_assets.core.shown_text import PlainFormatter
+name = "shop/a\\x1b]0;title\\x07\\x9b2J\\u202eb\\rc\\udcff"
+out({"container": name})
+print_table(name, [{"container": name, "message": name}], ("container", "message"))
+line(name + "\\nsecond")
+say(f"{name}\\nsecond")
+handler = logging.StreamHandler()
+handler.setFormatter(PlainFormatter("%(message)s"))
+handler.handle(logging.makeLogRecord({"msg": name}))
+"""
+
+
+@pytest.mark.parametrize("width", ["30", "200"])
+def test_a_terminal_obeys_no_name(width: str) -> None:
+    """Who names a table or a file could hide lines of the terminal, or change what is copied from it. JSON still has the very name."""
+    environment = {**os.environ, "COLUMNS": width}
+    done = subprocess.run([sys.executable, "-c", HOSTILE], env=environment, capture_output=True, check=True)
+    for printed in (done.stdout.decode(), done.stderr.decode()):
+        assert not [c for c in printed if not c.isprintable() and c != "\n"], repr(printed)
+    first, *_, last = done.stdout.decode().splitlines()
+    assert json.loads(first) == {"container": "shop/a\x1b]0;title\x07\x9b2J\u202eb\rc\udcff"}
+    assert last == r"shop/a\x1b]0;title\x07\x9b2J\u202eb\rc\udcff\nsecond"
+    assert len(done.stderr.decode().splitlines()) == 3
+
+
+def test_an_interrupted_command_says_so() -> None:
+    """Otherwise the prompt is back without a word, and nobody knows whether the command has done its work."""
+    code = "import sys\nfrom incremental_assets.cli import app, main\n@app.command()\ndef wait():\n  raise KeyboardInterrupt\n"
+    done = subprocess.run([sys.executable, "-c", f"{code}sys.argv = ['x', 'wait']\nmain()"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("interrupted; what is committed stays")) == (130, 1), done.stderr
+
+
+@pytest.mark.parametrize("command", ["dev", "api"])
+def test_a_port_that_does_not_exist_is_refused(command: str) -> None:
+    """The UI would start its processes, wait, and never answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", "incremental_assets.cli", command, "--port", "99999"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2 and "--port" in done.stderr and "65535" in done.stderr, done.stderr
 
 
 def test_each_command_shows_examples_that_fit_80_columns() -> None:

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -161,7 +164,8 @@ def test_a_message_that_was_refused_is_sent_by_the_next_tick(hook: Hook) -> None
     assert "127.0.0.1" not in str(result.cursor), "a URL has passwords, and everybody can read a cursor"
 
 
-def test_mail_arrives() -> None:
+def mailed(found: Found) -> tuple[Any, EmailMessage]:
+    """The mail that a real SMTP server gets of what was found, as its envelope and as its content."""
     mails: list[Any] = []
 
     class Handler:
@@ -176,11 +180,31 @@ def test_mail_arrives() -> None:
     controller.start()
     try:
         url = f"mailto://127.0.0.1:{port}/?from=lake@example.com&to=team@example.com&mode=insecure"
-        tick(Settings("alerts", (url,), ALL), None, found("shop/orders: the last sync has failed"))
+        tick(Settings("alerts", (url,), ALL), None, found)
     finally:
         controller.stop()
     [mail] = mails
-    assert mail.rcpt_tos == ["team@example.com"] and b"the last sync has failed" in mail.content and b"1 new problem" in mail.content
+    return mail, BytesParser(policy=default).parsebytes(mail.content)
+
+
+def test_mail_arrives() -> None:
+    envelope, mail = mailed(found("shop/orders: the last sync has failed", "shop/lines: it is gone"))
+    assert envelope.rcpt_tos == ["team@example.com"] and mail["Subject"] == "incremental-assets: 2 new problems"
+    assert mail.get_content().splitlines() == ["failure: shop/lines: it is gone", "failure: shop/orders: the last sync has failed"]
+
+
+def test_names_of_a_source_are_neither_markup_nor_lines_of_a_message(hook: Hook) -> None:
+    """Anybody who can connect to the source, or name a table, could send the team a link or a problem that looks like ours."""
+    holder = {**HOLDER, "application": '<a href="http://evil.example">sign in</a>\nover: all is well\r\nBcc: evil@example.com'}
+    seen = found_in(
+        [{**RECORD, "container": "shop/a\nfailure: \x1b[2Jb\u202ec", "held_back_seconds": 500, "held_back_by": [holder]}], [], LIMITS
+    )
+    tick(Settings("alerts", (hook.url,), ALL), None, seen)
+    envelope, mail = mailed(seen)
+    assert mail.get_content_type() == "text/plain" and envelope.rcpt_tos == ["team@example.com"]
+    for text in (hook.got[0]["message"], mail.get_content().strip()):
+        assert len(text.splitlines()) == 1 and text.startswith("warning: shop/a\\nfailure: \\x1b[2Jb\\u202ec: its watermark"), text
+        assert '<a href="http://evil.example">' in text, "plain text shows it as it is"
 
 
 # ---------------------------------------------------------------------- a real project

@@ -22,6 +22,7 @@ from assets_tests.harness import Folder, Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, LakeError
 from incremental_assets.dagster import operation_log
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.operations import operations as newest_operations
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows, WrittenWatermark
@@ -180,6 +181,9 @@ def test_a_sync_that_is_killed_has_no_row_and_one_that_is_interrupted_says_so(
         process.wait(60)
     found = operations(shop.lake, kind="sync")
     assert [row["result"] for row in found] == results
+    if number is signal.SIGINT:
+        with shop.instance() as instance:
+            assert newest_operations(instance, 1)[0]["message"].startswith("it was interrupted")
     assert len(watermarks(shop.lake)) == 1, "neither has written a watermark"
     line = shop.one("orders")
     assert line["status"] == "synced", line

@@ -241,11 +241,16 @@ def test_a_row_outside_of_an_expression_is_refused(own_lake: OwnLake) -> None:
         ("day) or (true", "cannot evaluate partition_expr"),
         ("to_date(dya)", "cannot evaluate partition_expr .*dya.* an expression of the columns day, n"),
         ("date_add(day, cast(rand() * 2 AS int))", "cannot evaluate partition_expr"),
-        ("(select max(day) from made)", "cannot evaluate partition_expr"),
+        ("(select max(day) from made)", "has a subquery"),
+        ("current_date()", "of the moment or the session .current_date."),
+        ("cast(now() AS date)", "of the moment or the session .now."),
+        ("least(day, date'2026-03-01' + extract(second FROM now()))", "of the moment"),
+        ("date'2026-03-01'", "has no column"),
+        ("day AS today", "has the name 'today' behind it"),
     ],
 )
 def test_an_expression_that_is_no_value_of_a_row_is_refused(own_lake: OwnLake, expression: str, said: str) -> None:
-    """A condition that is another one each time, or that the text could leave, would replace rows of other partitions."""
+    """A condition that is another one each time, true of every row, or that the text could leave, would replace other partitions."""
     made = own("made", lambda _: values("day, n", "date'2026-03-01', 1"), {"partition_expr": expression}, partitions_def=DAYS)
     with pytest.raises(ConfigurationError, match=said):
         own_lake.run(made, key="2026-03-01")

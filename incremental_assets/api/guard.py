@@ -5,6 +5,7 @@ Belongs here: what is refused before a request is looked at. Does not belong: wh
 A token is compared in constant time, and is never logged: the line of a request has its method, its path and its status only.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -24,6 +25,10 @@ READ_VARIABLE, WRITE_VARIABLE = "INCREMENTAL_ASSETS_API_READ_TOKEN", "INCREMENTA
 LEAST_LENGTH = 16
 MOST_BYTES = 64 * 1024
 """The largest body of a request."""
+MOST_REQUESTS = 64
+"""How many requests with a token are answered at a time; others are refused with 503."""
+BODY_SECONDS = 30
+"""How long a part of a body may take."""
 OPEN = frozenset({"/docs", "/openapi.json"})
 """What is answered without a token: pages that say nothing about the project."""
 _HEADERS = [
@@ -79,6 +84,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app, self._tokens = app, tokens
+        self._answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +103,11 @@ class Guard:
         except Problem as refused:
             await problem(refused.status, refused.detail, refused.headers)(scope, receive, answered)
             return
-        await self._app(scope, _limited(receive), answered)
+        self._answering += 1
+        try:
+            await self._app(scope, _limited(receive), answered)
+        finally:
+            self._answering -= 1
 
     def _check(self, scope: Scope) -> None:
         """Raises Problem where the request is refused."""
@@ -116,6 +126,8 @@ class Guard:
             )
         if role is Role.READ and scope["method"] not in ("GET", "HEAD"):
             raise Problem(HTTPStatus.FORBIDDEN, "this is the read token; changing something takes the write token.")
+        if self._answering >= MOST_REQUESTS:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_REQUESTS} requests are being answered already; send this again later.")
 
 
 def _too_large() -> Problem:
@@ -123,12 +135,18 @@ def _too_large() -> Problem:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The same body, which raises Problem where it grows beyond the limit: a body that comes in chunks does not say its length before."""
+    """The same body, which raises Problem where it grows beyond the limit, or where nothing of it comes any more.
+
+    A body that comes in chunks does not say its length before.
+    """
     seen = 0
 
     async def limited() -> Message:
         nonlocal seen
-        message = await receive()
+        try:
+            message = await asyncio.wait_for(receive(), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, f"nothing of the body has come for {BODY_SECONDS} seconds.") from None
         seen += len(message.get("body", b""))
         if seen > MOST_BYTES:
             raise _too_large()

@@ -7,7 +7,17 @@ Belongs here: the form of a request, and which option goes with which type of op
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StringConstraints,
+    model_validator,
+)
 
 Type = Literal["sync", "scan", "profile", "catalog", "audit"]
 Result = Literal["queued", "running", "success", "failure", "aborted"]
@@ -66,7 +76,9 @@ class RunBody(Body):
     )
     incremental: bool = Field(default=False, description="scan, profile: only what is new; else all rows.")
     greater_than_time: Text | None = Field(default=None, description="scan, profile: with incremental, what is above this time.")
-    greater_than_batch: int | Text | None = Field(default=None, description="scan, profile: with incremental, what is above this value.")
+    greater_than_batch: StrictInt | Text | None = Field(
+        default=None, description="scan, profile: with incremental, what is above this value."
+    )
     auto_resolve_passed_anomalies: bool = Field(default=False, description="scan: resolve anomalies that it does not find again.")
     mode: Literal["incremental", "refresh"] | None = Field(default=None, description="sync: what is new, or all partitions again.")
     sweep: bool = Field(default=False, description="sync: find rows that the source has deleted, due or not.")
@@ -98,7 +110,7 @@ class FieldBody(Body):
         default=None, description="A column, or two: the greater of them; null: none."
     )
     type: Literal["date", "datetime", "timestamp", "integer"] | None = Field(default=None, description="By default as the column is.")
-    start: Text | int | None = Field(default=None, description="Inclusive; lower values are never synced.")
+    start: Text | StrictInt | None = Field(default=None, description="Inclusive; lower values are never synced.")
     strategy: Literal["append", "upsert"] | None = Field(default=None, description="By default append.")
 
 

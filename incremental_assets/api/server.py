@@ -15,14 +15,13 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from incremental_assets.api.connections import MOST_CONNECTIONS, Connection, listening
 from incremental_assets.api.endpoints import routes
 from incremental_assets.api.guard import Guard, Tokens
 from incremental_assets.api.openapi import document, page
 from incremental_assets.api.problems import HANDLERS
 from incremental_assets.api.workspace import ApiWorkspace, api_workspace
-
-MOST_REQUESTS = 64
-"""How many requests are answered at a time; the server answers others with 503."""
+from incremental_assets.core.shown_text import PlainFormatter
 
 
 def application(workspace: ApiWorkspace, tokens: Tokens) -> ASGIApp:
@@ -42,31 +41,34 @@ def application(workspace: ApiWorkspace, tokens: Tokens) -> ASGIApp:
 
 
 def serve(project: Path, host: str, port: int, say: Callable[[str], None]) -> int:
-    """Serves the API until it is interrupted. Raises ConfigurationError, before anything is loaded, where a token is missing."""
+    """Serves the API until it is interrupted.
+
+    Raises ConfigurationError, before anything is loaded, where a token is missing, or where the port is not free.
+    """
     tokens = Tokens.of_environment()
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     for name in ("incremental_assets.api", "uvicorn.error"):
         own = logging.getLogger(name)
         own.setLevel(logging.INFO)
         own.handlers, own.propagate = [handler], False
+    listens = listening(host, port)
     os.chdir(project)  # a relative folder in workspace.yaml is one below the project, as for `incremental-assets dev`
-    with api_workspace(project) as workspace:
+    with listens, api_workspace(project) as workspace:
         # The server's own access log would have the query of an address, in which somebody may have put a token.
         config = uvicorn.Config(
             application(workspace, tokens),
-            host=host,
-            port=port,
+            http=Connection,
             access_log=False,
             log_config=None,
             server_header=False,
             ws="none",
-            limit_concurrency=MOST_REQUESTS,
+            limit_concurrency=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=16 * 1024,
             timeout_graceful_shutdown=10,
         )
         if host not in ("127.0.0.1", "::1", "localhost"):
             say(f"{host} can be reached by other machines, and this service has no TLS: put a proxy with TLS before it.")
         say(f"operations' API of {project.name}: http://{host}:{port}/docs")
-        uvicorn.Server(config).run()
+        uvicorn.Server(config).run([listens])
     return 0

@@ -21,6 +21,7 @@ from incremental_assets.core.collector import collect_less_often
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.spark.embedded.launch import SparkUnavailable
 
+_INTERRUPTED = 130
 __all__ = ["api", "app", "audit", "capture", "datastores", "export", "main", "moving", "project", "publish", "quality", "status"]
 
 
@@ -37,13 +38,16 @@ def main() -> None:
         signal.signal(number, stop)
     try:
         code = app(standalone_mode=False)
+        if code == _INTERRUPTED:
+            _say_interrupted()
         sys.exit(code or 0)
     except typer.Exit as finished:
+        if finished.exit_code == _INTERRUPTED:  # typer makes this of KeyboardInterrupt, without a word
+            _say_interrupted()
         sys.exit(finished.exit_code)
     except KeyboardInterrupt:
-        say("interrupted")
-        sys.stdout.flush()
-        sys.exit(130)
+        _say_interrupted()
+        sys.exit(_INTERRUPTED)
     except (typer.Abort, ConfigurationError) as error:
         say(str(error) or "aborted")
         sys.exit(2)
@@ -60,6 +64,11 @@ def main() -> None:
             raise
         show()
         sys.exit(2)
+
+
+def _say_interrupted() -> None:
+    say("interrupted; what is committed stays, and the next run of the command does the rest")
+    sys.stdout.flush()
 
 
 def _trouble_with_home(error: Exception) -> str | None:

@@ -4,6 +4,7 @@ Belongs here: their arguments, and what they print. Does not belong: the work (`
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from incremental_assets.cli.app import Json, Project, app, enter, examples
 from incremental_assets.cli.terminal import out, print_catalog, print_table, say
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError, SyncError
 
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
 Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not the usual one.")]
@@ -45,7 +46,13 @@ def init(
     for path in write_project(directory):
         say(f"wrote {path}")
     if url is not None:
-        _add(directory, url, name, schema, as_json=False)
+        try:
+            _add(directory, url, name, schema, as_json=False)
+        except SyncError:
+            said = {"--name": name, "--schema": schema}
+            words = ["incremental-assets", "add", "URL", *(word for option, value in said.items() if value for word in (option, value))]
+            say(f"the project is there, and has no datastore. Add it: cd {shlex.quote(str(directory))} && {shlex.join(words)}")
+            raise
 
 
 @app.command(

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from incremental_assets.cli.terminal import error_console
+from incremental_assets.core.shown_text import on_one_line
 from incremental_assets.delta.progress import Progress, displayed_by
 
 
@@ -44,4 +45,4 @@ class _Lines:
         """The lines, each cut to the width of the terminal."""
         now = time.monotonic()
         found = [f"{container}: {progress.after(now - at).text()}" for container, (progress, at) in list(self._shown.items())]
-        return Group(*(Text(line, no_wrap=True, overflow="ellipsis", style="cyan") for line in found))
+        return Group(*(Text(on_one_line(line), no_wrap=True, overflow="ellipsis", style="cyan") for line in found))

@@ -75,7 +75,7 @@ def demo(
     ),
 )
 def dev(
-    port: Annotated[int, typer.Option(metavar="N", help="The port of the UI on 127.0.0.1.")] = 3000,
+    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="The port of the UI on 127.0.0.1.")] = 3000,
     read_only: Annotated[bool, typer.Option("--read-only", help="The UI changes nothing; schedules still run.")] = False,
     project_dir: Project = None,
 ) -> None:

@@ -12,6 +12,7 @@ import typer
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs, keys
 from incremental_assets.cli.terminal import out, print_scans, print_table, say
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.yaml_text import comment_text
 
 AfterTime = Annotated[
     str | None,
@@ -142,7 +143,7 @@ def checks(
                 say(str(error))
                 lacking = True
                 continue
-            sys.stdout.write(f"# {definition.container.label}\n{found}")
+            sys.stdout.write(f"# {comment_text(definition.container.label)}\n{found}")
     raise typer.Exit(2 if lacking else 0)
 
 

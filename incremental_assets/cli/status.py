@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
-from incremental_assets.cli.terminal import Records, as_table, out, say, show, whole_screen
+from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 
 _COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
 
@@ -90,7 +90,7 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
         if as_json:
             out(one)
         else:
-            typer.echo(f"{one['severity']}: {one['text']}" + (f". {one['remedy']}" if one["remedy"] else ""))
+            line(f"{one['severity']}: {one['text']}" + (f". {one['remedy']}" if one["remedy"] else ""))
     if not problems and sys.stderr.isatty():  # cron sends whatever is printed by mail
         say("nothing is wrong")
     raise typer.Exit(1 if problems else 0)

@@ -12,19 +12,31 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.control import strip_control_codes
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
 
+from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
+
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
+_SENTENCES = frozenset({"message", "why", "fields", "reason", "safety_lag_reason"})
+"""Columns whose texts may have several lines. In all others a line break is part of a name."""
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
 def out(record: dict[str, Any]) -> None:
     """Print a record as one JSON object on one line, and flush it: a program that reads the output sees each record at once."""
-    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+    _write(in_json(json.dumps(record, ensure_ascii=False)))
+
+
+def line(text: str) -> None:
+    """Print a result on stdout, on one line."""
+    _write(on_one_line(text))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
@@ -35,7 +47,7 @@ def error_console() -> Console:
 
 def say(text: str) -> None:
     """Print a message for the reader on stderr."""
-    _errors.print(text)
+    _errors.print(on_lines(text))
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
@@ -50,7 +62,9 @@ def show(records: "Records") -> None:
 
 def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> "Records":
     """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
-    return Records(title, columns, [tuple(_cell(record.get(column)) for column in columns) for record in records], narrow)
+    return Records(
+        on_one_line(title), columns, [tuple(_cell(column, record.get(column)) for column in columns) for record in records], narrow
+    )
 
 
 @dataclass(frozen=True)
@@ -72,10 +86,10 @@ class Records:
         yield Segment(f"{self.title}\n")
         for row in self.rows:
             # Segments are printed as they are: the terminal breaks a long line, and it is copied as one.
-            yield Segment(f"{strip_control_codes(row[0])}\n")
+            yield Segment(f"{row[0]}\n")
             for column, cell in zip(self.columns[1:], row[1:], strict=True):
                 if cell:
-                    yield Segment(f"  {column}: {strip_control_codes(cell)}\n")
+                    yield Segment(f"  {column}: {cell}\n".replace("\n", "\n    ").removesuffix("    "))
 
     def _least_width(self) -> int:
         """How wide the table is if each column is as wide as its longest word."""
@@ -105,16 +119,13 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200, emoji=False, markup=False)
 
 
-def _cell(value: Any) -> str:
+def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else ", ".join(value)
-        if isinstance(value, list)
-        else str(value)
-    )
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = ", ".join(value) if isinstance(value, list) else str(value)
+    return on_lines(text) if column in _SENTENCES else on_one_line(text)
 
 
 def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:

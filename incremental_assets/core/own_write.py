@@ -14,6 +14,13 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import nearest
 from incremental_assets.core.own_rows import PartitionExpr
 
+_OF_THE_MOMENT = frozenset(
+    {
+        *("current_date", "current_timestamp", "current_time", "localtimestamp", "localtime", "now", "curdate"),
+        *("user", "current_user", "session_user", "current_timezone", "current_catalog", "current_database", "current_schema", "version"),
+    }
+)
+"""Functions of Spark whose value is not one of the row, by the names that the parser gives them."""
 WRITE, MERGE_KEYS, PARTITION_EXPR = "write", "merge_keys", "partition_expr"
 """The keys of the asset's metadata. The last one is Dagster's own convention for what an asset's partitions go by."""
 
@@ -126,4 +133,38 @@ def column_or_expression(label: str, given: str, there: Sequence[str]) -> Partit
         return PartitionExpr(spelled[given.lower()])
     if re.fullmatch(r"\w+", given):
         raise ConfigurationError(f"{label}: {PARTITION_EXPR} names {given!r}, and there is no such column.{nearest(given, there)}")
+    wrong = _no_value_of_the_row(given)
+    if wrong is not None:
+        raise ConfigurationError(
+            f"{label}: {PARTITION_EXPR} is {given!r}, which {wrong}, so that it does not say to which partition a row belongs. "
+            f"Write the name of a column, or an expression of the columns {', '.join(there)}."
+        )
     return PartitionExpr(given, is_column=False)
+
+
+def _no_value_of_the_row(text: str) -> str | None:
+    """Why an expression may have another value for the same row tomorrow, or has the same for all rows; None: it does not, or is not known.
+
+    With ``current_date()``, each row of the table would belong to the partition of today, and the run of that partition would replace them
+    all. What Spark finds wrong by itself, such as aggregates and random numbers, is left to it (``delta.own_frames.expr_types``).
+    """
+    # The import takes a tenth of a second, so only an asset with an expression pays for it.
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = sqlglot.parse_one(f"SELECT\n{text}\n", dialect="spark").expressions[0]
+    except SqlglotError:
+        return None
+    if isinstance(parsed, exp.Alias):
+        return f"has the name {parsed.alias!r} behind it"
+    if parsed.find(exp.Query, exp.Values) is not None:
+        return "has a subquery"
+    for one in parsed.find_all(exp.Func):
+        name = one.name.lower() if isinstance(one, exp.Anonymous) else one.sql_name().lower()
+        if name in _OF_THE_MOMENT:
+            return f"has a value of the moment or the session ({name})"
+    if parsed.find(exp.Column) is None and not any(one.name.lower() == "identifier" for one in parsed.find_all(exp.Anonymous)):
+        return "has no column"
+    return None

@@ -27,7 +27,7 @@ def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: floa
     ``now``: in seconds since 1970 UTC; None: the clock's. Raises ConfigurationError.
     """
     at = time.time() if now is None else now
-    alerts = project.components.get_all_components(Alerts) if project.components is not None else []
+    alerts = project.components_of(Alerts)
     chosen = [one for datastore in project.datastores for one in datastore.definitions]
     expected = Expected.of(project.definitions(chosen).get_repository_def())
     found = look(instance, chosen, _strictest([one.limits() for one in alerts]), expected, at)

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+INTERRUPTED = "it was interrupted, terminated, or took longer than max_runtime_seconds; the next sync reads what was not committed"
+"""What is said of a run that has not ended by itself, in place of the name of Dagster's exception."""
+
 
 def asset_events_of(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
     """Returns the asset observations and materializations of a run, or of those of its steps that have ended, as the event log stores them.
@@ -39,6 +42,8 @@ def failure_of(events: Sequence[dg.DagsterEvent]) -> tuple[str | None, str]:
                 chain.append(chain[-1].cause)
             ours = next((e for e in chain if e.message.startswith("incremental_assets.")), None)
             chosen = ours or chain[-1]
+            if ours is None and is_interrupted([event]):
+                return chosen.cls_name or "", INTERRUPTED
             text = chosen.message.strip()
             return chosen.cls_name or "", text.partition(": ")[2] if ours else text
     failed = next((e for e in events if e.is_failure), None)

@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import dagster as dg
 from dagster._check import CheckError
@@ -21,8 +22,12 @@ from incremental_assets.core.names import nearest
 from incremental_assets.dagster.catalog_asset import run_catalog
 from incremental_assets.dagster.catalog_store import CatalogStore
 from incremental_assets.dagster.catalogued import CataloguedComponent
+from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.project import dg_settings, loaded_components, only_containers
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.dagster.yaml_trouble import unset_variables, yaml_trouble
+
+_Component = TypeVar("_Component", bound=dg.Component)
 
 
 @dataclass
@@ -65,6 +70,15 @@ class LoadedProject:
     datastores: list[Datastore]
     components: dg.ComponentTree | None
 
+    def components_of(self, kind: type[_Component]) -> Sequence[_Component]:
+        """The components of a kind; none once definitions were built. Raises ConfigurationError for an invalid YAML."""
+        if self.components is None:
+            return []
+        try:
+            return self.components.get_all_components(kind)
+        except Exception as error:
+            raise ConfigurationError(yaml_trouble(error, self.components.defs_module_path)) from error
+
     def definitions(self, only: Iterable[ContainerDefinition]) -> dg.Definitions:
         """The Dagster definitions, at least of the containers ``only`` (see ``load_definitions``), from the YAML as it was loaded."""
         components, self.components = self.components, None
@@ -79,6 +93,7 @@ def load_project(project: Path) -> LoadedProject:
     """
     code_location, _ = _target(project)
     module = importlib.import_module(code_location)  # it may set variables that the YAML refers to
+    tree: dg.ComponentTree | None = None
     try:
         prepare = getattr(module, "prepare", None)
         if prepare is not None:
@@ -89,7 +104,7 @@ def load_project(project: Path) -> LoadedProject:
     except SyncError:
         raise
     except Exception as error:
-        raise ConfigurationError(_yaml_trouble(error)) from error
+        raise ConfigurationError(yaml_trouble(error, tree.defs_module_path if tree is not None else project)) from error
     names = [component.name for component in components]
     for name in names:
         if names.count(name) > 1:
@@ -103,28 +118,25 @@ def load_datastores(project: Path) -> list[Datastore]:
     return load_project(project).datastores
 
 
-def _yaml_trouble(error: Exception) -> str:
-    """The message for people: of a chain of exceptions, the innermost text that names a file and its line, or else the innermost text.
-
-    Pydantic's links to its documentation are left out.
-    """
-    texts: list[str] = []
-    seen: BaseException | None = error
-    while seen is not None:
-        texts.append(str(seen).strip())
-        seen = seen.__cause__ or seen.__context__
-    placed = [text for text in texts if "defs.yaml:" in text]
-    chosen = placed[-1] if placed else next((text for text in reversed(texts) if text), type(error).__name__)
-    return "\n".join(line for line in chosen.splitlines() if "errors.pydantic.dev" not in line)
-
-
 def _load(project: Path, component: CataloguedComponent) -> Datastore:
-    component.settings()  # raises ConfigurationError for an invalid YAML, even if there is no catalog yet
+    try:
+        component.settings()  # raises ConfigurationError for an invalid YAML, even if there is no catalog yet
+    except ConfigurationError as error:
+        unset = _unset_variables(project, component.name)
+        raise (ConfigurationError(f"{error} Not set here: {', '.join(unset)}.") if unset else error) from error
     catalog = _stored(component.store(project))
     try:
         return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
     except ConfigurationError as error:  # the YAML may name a table that is newer than the catalog
         return Datastore(component, catalog, [], misfit=error)
+
+
+def _unset_variables(project: Path, name: str) -> list[str]:
+    """The environment variables that the YAML of a datastore refers to, and that are not set."""
+    try:
+        return unset_variables(place_of(dg.ComponentTree.for_project(project).defs_module_path, name).file)
+    except ConfigurationError:
+        return []  # its name is a template
 
 
 def _stored(store: CatalogStore) -> Catalog | None:
@@ -248,8 +260,12 @@ def _loaded(project: Path) -> dg.Definitions:
             found = lazy() if callable(lazy) else None
         if isinstance(found, dg.Definitions):
             found.get_repository_def()
-    except (dg.DagsterError, CheckError) as error:  # such as an invalid cron expression, owner or tag
-        raise ConfigurationError(f"Dagster refuses the project: {_yaml_trouble(error)}") from error
+    except SyncError:
+        raise
+    except Exception as error:  # of Dagster, such as for an invalid cron expression, owner or tag; or of the project's own code
+        folder = dg.ComponentTree.for_project(project).defs_module_path
+        refused = "Dagster refuses the project: " if isinstance(error, (dg.DagsterError, CheckError)) else ""
+        raise ConfigurationError(f"{refused}{yaml_trouble(error, folder)}") from error
     if not isinstance(found, dg.Definitions):
         raise ConfigurationError(f"{module.__name__} has no Dagster Definitions named defs.")
     return found

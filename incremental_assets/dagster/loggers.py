@@ -9,6 +9,8 @@ import sys
 import dagster as dg
 from dagster import colored_console_logger
 
+from incremental_assets.core.shown_text import PlainFormatter
+
 BRIEF_LOGGER = "brief"
 """The name of the logger in a run's config."""
 
@@ -29,7 +31,7 @@ def brief_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """The logger of runs that the command line starts: the run's own messages with the time of day, on stderr."""
     logger = logging.Logger("incremental_assets", logging.INFO)
     handler = _BriefHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger.addHandler(handler)
     return logger
 

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 import dagster as dg
 
 from incremental_assets.core.container import Container
-from incremental_assets.dagster.event_log import failure_of, is_interrupted
+from incremental_assets.dagster.event_log import INTERRUPTED, failure_of, is_interrupted
 from incremental_assets.dagster.run_origin import schedule_of, started_by
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows
 from incremental_assets.delta.run_operations import BegunOperation, RunOperations
@@ -25,7 +25,6 @@ from incremental_assets.delta.run_operations import BegunOperation, RunOperation
 log = logging.getLogger(__name__)
 WAIT_SECONDS = 10.0
 """How long a row waits for others, at most, in a block of ``recorded_together``. So little is lost where the process is killed."""
-_INTERRUPTED = "it was interrupted, terminated, or took longer than max_runtime_seconds; the next sync reads what was not committed"
 Warn = Callable[[str], object]
 
 
@@ -129,7 +128,7 @@ def _failures(instance: dg.DagsterInstance, run_id: str, operations: RunOperatio
 def _failed(begun: BegunOperation, events: list[dg.DagsterEvent]) -> Operation:
     """The operation, which has failed. ``events``: the failures of its step."""
     if is_interrupted(events):
-        return begun.ended(EndedAs.ABORTED, message=_INTERRUPTED)
+        return begun.ended(EndedAs.ABORTED, message=INTERRUPTED)
     return begun.ended(EndedAs.FAILURE, message=failure_of(events)[1] or "its run ended before it had ended itself")
 
 

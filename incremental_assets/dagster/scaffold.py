@@ -83,7 +83,9 @@ def write_project(directory: Path) -> list[Path]:
         raise ConfigurationError(f"{directory} is a file.")
     for relative in files:
         if (directory / relative).exists():
-            raise ConfigurationError(f"{directory / relative} is already there; nothing was written.")
+            raise ConfigurationError(
+                f"{directory / relative} is already there; nothing was written. To add a database: incremental-assets add URL"
+            )
     written: list[Path] = []
     for relative, text in files.items():
         path = directory / relative

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from incremental_assets.core.shown_text import on_one_line
 from incremental_assets.dagster.alerts.problems import Found, Problem, Severity
 
 _MOST_LINES = 50
@@ -62,6 +63,7 @@ def _message(begun: Sequence[Problem], over: Sequence[Problem], synced: Sequence
     title = "incremental-assets: " + ", ".join(f"{number} {one if number == 1 else many}" for number, one, many in counts if number)
     lines = [f"{one.severity.value}: {one.text}{'. ' if one.remedy else ''}{one.remedy}" for one in ordered]
     lines += [f"over: {one.text}" for one in over] + [f"synced: {text}" for text in synced]
+    lines = [on_one_line(one) for one in lines]  # a name with a line break would otherwise make up a line of its own
     if len(lines) > _MOST_LINES:
         lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES:,} more: incremental-assets status"]
     return Message(severity, title, "\n".join(lines))

@@ -105,7 +105,9 @@ def send(url: str, message: Message) -> bool:
 
     destination = apprise.Apprise()
     kind = apprise.NotifyType(message.severity.value)
-    return destination.add(url) and bool(destination.notify(title=message.title, body=message.body, notify_type=kind))
+    # The body is plain text: without that word, apprise sends it as HTML in a mail, and as markup in chats, whatever names are in it.
+    plain = apprise.NotifyFormat.TEXT
+    return destination.add(url) and bool(destination.notify(message.body, message.title, kind, body_format=plain))
 
 
 def is_understood(url: str) -> bool:

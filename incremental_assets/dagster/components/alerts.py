@@ -58,7 +58,11 @@ class Alerts(dg.Component, dg.Resolvable):
             raise ConfigurationError(f"{self.name}: messages are sent by apprise. Run: pip install 'incremental-assets[alerts]'")
         if not self.to or not self.send:
             raise ConfigurationError(f"{self.name}: to and send cannot be empty: nothing would ever be sent.")
+        if isinstance(self.to, str):
+            raise ConfigurationError(f"{self.name}: to is a list: write each URL on a line of its own that begins with a hyphen.")
         for number, url in enumerate(self.to, 1):
+            if not url:
+                raise ConfigurationError(f"{self.name}: URL {number} of to is empty; is the environment variable set that it refers to?")
             if not is_understood(url):
                 kind = url.partition("://")[0] if "://" in url else "without ://"
                 raise ConfigurationError(f"{self.name}: URL {number} of to ({kind}) is none that apprise understands.")
