@@ -37,17 +37,11 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:
-        code = app(standalone_mode=False)
-        if code == _INTERRUPTED:
-            _say_interrupted()
-        sys.exit(code or 0)
-    except typer.Exit as finished:
-        if finished.exit_code == _INTERRUPTED:  # typer makes this of KeyboardInterrupt, without a word
-            _say_interrupted()
-        sys.exit(finished.exit_code)
+        code = app(standalone_mode=False) or 0
+    except typer.Exit as finished:  # typer makes one with this code of KeyboardInterrupt, too, without a word
+        code = finished.exit_code
     except KeyboardInterrupt:
-        _say_interrupted()
-        sys.exit(_INTERRUPTED)
+        code = _INTERRUPTED
     except (typer.Abort, ConfigurationError) as error:
         say(str(error) or "aborted")
         sys.exit(2)
@@ -64,11 +58,10 @@ def main() -> None:
             raise
         show()
         sys.exit(2)
-
-
-def _say_interrupted() -> None:
-    say("interrupted; what is committed stays, and the next run of the command does the rest")
-    sys.stdout.flush()
+    if code == _INTERRUPTED:
+        say("interrupted; what is committed stays, and the next run of the command does the rest")
+        sys.stdout.flush()
+    sys.exit(code)
 
 
 def _trouble_with_home(error: Exception) -> str | None:

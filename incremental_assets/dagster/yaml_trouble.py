@@ -173,9 +173,8 @@ def _of_code(chain: Sequence[BaseException]) -> str:
     """The message of the innermost error, with the place in the project's own code that has raised it."""
     error = chain[-1]
     message = str(error).strip() or type(error).__name__
-    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)]
-    deepest = next((at for at in reversed(range(len(frames))) if not frames[at].startswith((*_INSTALLED, "<"))), None)
-    if deepest is None or Path(frames[deepest]).is_relative_to(_OURS):
+    frames = traceback.extract_tb(error.__traceback__)
+    deepest = next((frame for frame in reversed(frames) if not frame.filename.startswith((*_INSTALLED, "<"))), None)
+    if deepest is None or Path(deepest.filename).is_relative_to(_OURS):
         return message
-    return f"{frames[deepest]}:{numbers[deepest]}: {type(error).__name__}: {message}"
+    return f"{deepest.filename}:{deepest.lineno}: {type(error).__name__}: {message}"

@@ -6,10 +6,8 @@ watermark in it, stay as they are.
 """
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -106,11 +104,9 @@ def join_files(table: LakeTable) -> None:
     if delta is None:
         return
     with place_errors(table.url):
-        columns = delta.metadata().partition_columns
-        for partitions in _fragmented(delta, columns):
-            filters = [(column, [value]) for column, value in zip(columns, partitions[0], strict=True)]
-            if len(columns) == 1:
-                filters = [(columns[0], [value for (value,) in partitions])]
+        column = next(iter(delta.metadata().partition_columns), None)
+        for values in _fragmented(delta, column):
+            filters = [] if column is None else [(column, values)]
             write_deltalake(
                 delta,
                 read_rows(delta, *filters).cast(pa.schema(delta.schema().to_arrow())),
@@ -120,23 +116,24 @@ def join_files(table: LakeTable) -> None:
             )
 
 
-def _fragmented(delta: DeltaTable, columns: Sequence[str]) -> list[list[tuple[str, ...]]]:
-    """The partitions that have several files, divided into lists to be joined at once; a table without partitions is one, ``()``."""
+def _fragmented(delta: DeltaTable, column: str | None) -> list[list[str]]:
+    """The values of those partitions that have several files, divided into lists to be joined at once.
+
+    ``column``: that of the partitions, of which tables of the product have one at most; None: the table itself is one, without a name.
+    """
     actions = pa.table(delta.get_add_actions(flatten=True))
-    places = zip(*(actions.column(f"partition.{column}").to_pylist() for column in columns), strict=True) if columns else repeat(())
-    files: Counter[tuple[str, ...]] = Counter()
-    sizes: Counter[tuple[str, ...]] = Counter()
-    for place, size in zip(places, actions.column("size_bytes").to_pylist(), strict=False):
-        files[place] += 1
-        sizes[place] += size
-    divided: list[list[tuple[str, ...]]] = []
+    sizes: dict[str | None, list[int]] = {}
+    values = [""] * len(actions) if column is None else actions.column(f"partition.{column}").to_pylist()
+    for value, size in zip(values, actions.column("size_bytes").to_pylist(), strict=True):
+        sizes.setdefault(value, []).append(size)
+    divided: list[list[str]] = []
     held = 0
-    for place in sorted(place for place, count in files.items() if count > 1 and None not in place):
-        if not divided or len(columns) > 1 or held + sizes[place] > JOINED_BYTES:
+    for value, size in sorted((value, sum(files)) for value, files in sizes.items() if value is not None and len(files) > 1):
+        if not divided or held + size > JOINED_BYTES:
             divided.append([])
             held = 0
-        divided[-1].append(place)
-        held += sizes[place]
+        divided[-1].append(value)
+        held += size
     return divided
 
 
