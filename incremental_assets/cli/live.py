@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -23,23 +23,27 @@ def live_lines() -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    lines = _Lines()
-    live = Live(console=console, get_renderable=lines.rendered, refresh_per_second=4, transient=True, redirect_stdout=False)
-    with live, displayed_by(lines):
+    lines = _Lines(console)
+    with lines.live, displayed_by(lines):
         yield
 
 
 class _Lines:
     """The lines that are shown now, in the order in which the syncs have begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
         self._shown: dict[str, tuple[Progress, float]] = {}
+        self.live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True, redirect_stdout=False)
 
     def show(self, container: str, progress: Progress | None) -> None:
+        """Shows what is new of a container with the next of the terminal's refreshes, and a phase that begins at once: it may be shorter."""
         if progress is None:
             self._shown.pop(container, None)
-        else:
-            self._shown[container] = (progress, time.monotonic())
+            return
+        before = self._shown.get(container)
+        self._shown[container] = (progress, time.monotonic())
+        if before is None or before[0].phase is not progress.phase:
+            self.live.refresh()
 
     def rendered(self) -> Group:
         """The lines, each cut to the width of the terminal."""
