@@ -36,7 +36,7 @@ class _Lines:
         self.live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True, redirect_stdout=False)
 
     def show(self, container: str, progress: Progress | None) -> None:
-        """Shows what is new of a container with the next of the terminal's refreshes, and a phase that begins at once: it may be shorter."""
+        """Shows a phase that begins at once, as it may be shorter than the time between two refreshes."""
         if progress is None:
             self._shown.pop(container, None)
             return

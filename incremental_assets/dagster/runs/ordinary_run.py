@@ -27,6 +27,7 @@ from incremental_assets.dagster.event_log import asset_events_of, failure_of, is
 from incremental_assets.dagster.loggers import BRIEF_LOGGER
 from incremental_assets.dagster.project import current_project, dagster_home, location_name
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
+from incremental_assets.dagster.runs.sqlite_files import spare_sqlite_files
 
 REPOSITORY = "__repository__"
 """Dagster's own name for the one repository of a code location made by ``Definitions``."""
@@ -44,6 +45,7 @@ def command_line_instance() -> dg.DagsterInstance:
     silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
     home = dagster_home()
     store_events_in_batches()
+    spare_sqlite_files(home)
     # The instance makes its databases where there are none. Two processes that do so at the same time fail.
     with FileLock(home / "storage.lock"):
         return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))

@@ -1,0 +1,106 @@
+"""Spares what Dagster's SQLite storage does anew with each query and with each run.
+
+Belongs here: the files of that storage, as a process of the command line uses them. Does not belong: what is written into them
+(``event_batches`` and Dagster).
+
+Dagster opens a connection for each query and closes it again. Whoever closes the last connection to a file with a write-ahead log writes
+the log back, removes it, and waits several times for the disk (https://www.sqlite.org/wal.html, "Checkpointing"). So this process holds
+one more connection, which does nothing: what is committed is on the disk as before, and is written back at the end. And Dagster makes a
+database for each run, table by table, which takes longer than many a sync: from the second run of a process on, it is copied.
+"""
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+KEPT = 8
+"""How many files stay open. Each run has one of its own, and is over when others have come after it."""
+
+log = logging.getLogger(__name__)
+
+
+def spare_sqlite_files(home: Path) -> None:
+    """From now on, in this process, the SQLite files below ``home`` stay open between queries, and a run's database is a copy of the first
+    that Dagster has made. Files elsewhere, and other storages, are used as before."""
+    _kept.homes.add(f"{home.resolve()}{os.sep}")
+    if not event.contains(Engine, "connect", _kept.connected):
+        event.listen(Engine, "connect", _kept.connected)
+        SqliteEventLogStorage._initdb = _made_by_copying
+
+
+class _KeptOpen:
+    """Connections that do nothing, to the files that were used last."""
+
+    def __init__(self) -> None:
+        self.homes: set[str] = set()
+        self._connections: OrderedDict[str, sqlite3.Connection] = OrderedDict()
+        self._at_work = threading.Lock()
+
+    def connected(self, connection: object, _: object) -> None:
+        """SQLAlchemy has opened a connection. The next one to the same file finds one that stays open."""
+        if not isinstance(connection, sqlite3.Connection):
+            return
+        path = connection.execute("PRAGMA database_list").fetchone()[2]
+        if not any(path.startswith(home) for home in self.homes):
+            return
+        with self._at_work:
+            if path not in self._connections:
+                try:
+                    self._open(path)
+                except sqlite3.Error as error:  # the file is in use in a way that forbids it; everything works without
+                    log.debug("%s does not stay open: %s", path, error)
+                    return
+            if path in self._connections:
+                self._connections.move_to_end(path)
+            while len(self._connections) > KEPT:
+                self._connections.popitem(last=False)[1].close()
+
+    def _open(self, path: str) -> None:
+        """Opens the file, if it has a write-ahead log already. Without one, a connection that does nothing changes nothing either."""
+        with contextlib.ExitStack() as undone:
+            connection = undone.enter_context(contextlib.closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)))
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                connection.execute("select count(*) from sqlite_master").fetchone()  # only now the file and its log are open
+                self._connections[path] = connection
+                undone.pop_all()
+
+
+_kept = _KeptOpen()
+_dagsters_own = SqliteEventLogStorage._initdb
+_first_made: list[bytes] = []
+"""The content of the database of a run without events, as Dagster has made it in this process; or nothing yet."""
+
+
+def _made_by_copying(self: SqliteEventLogStorage, engine: Engine, for_index_shard: bool = False) -> None:
+    """Makes the database of a run, or looks whether it is one. It replaces Dagster's method, which it calls where there is a file."""
+    path = Path(engine.url.database or "")
+    is_new = not for_index_shard and not path.exists()
+    if is_new and _first_made:
+        _write(path, _first_made[0])
+        return
+    _dagsters_own(self, engine, for_index_shard)
+    if is_new and not Path(f"{path}-wal").exists():  # all of it is in the file
+        _first_made.append(path.read_bytes())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes the file whole or not at all. It is on the disk before events are committed: only their log waits for the disk."""
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
