@@ -235,7 +235,13 @@ CHANGES_OF_THE_TABLE = {
 }
 
 
-@pytest.mark.parametrize("statement", CHANGES_OF_THE_TABLE)
+AT_ONCE = ("add column extra int default 7", "alter id type bigint", "rename note", "set default 'x'")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [one if any(part in one for part in AT_ONCE) else pytest.param(one, marks=pytest.mark.long) for one in CHANGES_OF_THE_TABLE],
+)
 def test_a_change_of_the_table_that_sends_no_rows_is_noticed(loaded: Project, statement: str) -> None:
     """Old rows would keep values that they no longer have in the source."""
     loaded.execute(statement)
@@ -380,7 +386,7 @@ STAGES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["first load", "changes"])
+@pytest.mark.parametrize("first", [pytest.param(True, marks=pytest.mark.long), False], ids=["first load", "changes"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_sync_that_ends_at_any_stage_is_repeated_with_the_same_result(
     shop: Project, monkeypatch: pytest.MonkeyPatch, stage: str, first: bool

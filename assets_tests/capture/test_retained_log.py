@@ -21,7 +21,7 @@ MakeProject = Callable[..., Project]
 CHECK = dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "retained_log")
 
 
-@pytest.fixture(params=[PARTITIONED, []], ids=["with partitions", "without"])
+@pytest.fixture(params=[PARTITIONED, pytest.param([], marks=pytest.mark.long)], ids=["with partitions", "without"])
 def loaded(project: MakeProject, request: pytest.FixtureRequest) -> Project:
     shop = project(incremental=request.param, containers={"orders": {"partition_by": "month"}} if request.param else {}, capture="log")
     shop.execute(TABLE)

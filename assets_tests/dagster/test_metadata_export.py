@@ -124,7 +124,7 @@ class Read:
         }
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["in the lake", "elsewhere"])
+@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in the lake", "elsewhere"])
 def test_the_object_model_of_cdm_reads_types_keys_relationships_and_data(shop: Project, tmp_path: Path, beside: bool) -> None:
     """A reader of the Common Data Model must find each table with its types, keys and files, whatever the names in the source are."""
     shop.sync()

@@ -57,7 +57,7 @@ def test_every_type_arrives_as_it_is(arrow: MakeProject) -> None:
         made.assert_equal(name)
 
 
-@pytest.mark.parametrize("read_by", ["arrow", "jdbc"])
+@pytest.mark.parametrize("read_by", ["arrow", pytest.param("jdbc", marks=pytest.mark.long)])
 def test_a_value_without_type_that_a_sample_has_missed(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
     """The load would fail for each table with an infinite date somewhere, or carry another date in its place."""
     monkeypatch.setenv(READ_BY, read_by)

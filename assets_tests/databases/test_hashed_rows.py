@@ -122,7 +122,15 @@ def test_doubled_rows_without_key_are_counted(project: MakeProject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "by"), [("date", "day"), ("date", "week"), ("date", "month"), ("timestamp", "hour"), ("timestamptz", "week"), ("int", 100)]
+    ("type_", "by"),
+    [
+        ("date", "month"),
+        ("timestamp", "hour"),
+        ("timestamptz", "week"),
+        ("int", 100),
+        pytest.param("date", "day", marks=pytest.mark.long),
+        pytest.param("date", "week", marks=pytest.mark.long),
+    ],
 )
 def test_both_sides_assign_rows_to_the_same_partitions(project: MakeProject, type_: str, by: str | int) -> None:
     """A partition would be reported as different, and another one refreshed."""

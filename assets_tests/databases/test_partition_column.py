@@ -50,16 +50,19 @@ def counts(shop: Project) -> dict[str, int]:
     return found
 
 
-@pytest.fixture(params=["", "spark"], ids=["written here", "written by Spark"])
+@pytest.fixture(params=["", pytest.param("spark", marks=pytest.mark.long)], ids=["written here", "written by Spark"])
 def written_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two ways in which rows are written. Each finds out for itself in which partitions the old rows were."""
     monkeypatch.setenv(WRITE_BY, request.param)
 
 
 # ---------------------------------------------------------------------- syncs
-@pytest.mark.usefixtures("written_by")
-def test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others(project: MakeProject) -> None:
+@pytest.mark.parametrize("by", ["", "spark"], ids=["written here", "written by Spark"])
+def test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
     """What depends on a month would be computed anew without need, or would miss that a row has left it or has come into it."""
+    monkeypatch.setenv(WRITE_BY, by)
     shop = made(project)
     assert counts(shop) == EACH
     shop.execute(f"update orders set note = 'changed', updated_at = {LATER} where id = 1")
@@ -253,13 +256,22 @@ def test_an_audit_names_the_partitions_that_differ_and_repairs_them(project: Mak
     shop.assert_equal("orders")
 
 
-@pytest.mark.usefixtures("written_by")
-@pytest.mark.parametrize("deletes", ["sweep", "soft"])
-@pytest.mark.parametrize("most_keys", [local_keys.MOST_KEYS, 0], ids=["keys here", "keys by Spark"])
+@pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("written_by", "most_keys"),
+    [
+        ("", local_keys.MOST_KEYS),
+        ("spark", 0),
+        pytest.param("", 0, marks=pytest.mark.long),
+        pytest.param("spark", local_keys.MOST_KEYS, marks=pytest.mark.long),
+    ],
+    ids=["all here", "all by Spark", "keys by Spark", "written by Spark"],
+)
 def test_a_sweep_reports_the_partitions_that_have_lost_rows(
-    project: MakeProject, monkeypatch: pytest.MonkeyPatch, deletes: str, most_keys: int
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, deletes: str, written_by: str, most_keys: int
 ) -> None:
     """The month of a deleted row would keep its old count, and its checks."""
+    monkeypatch.setenv(WRITE_BY, written_by)
     monkeypatch.setattr(local_keys, "MOST_KEYS", most_keys)
     shop = made(project, {"deletes": deletes, "max_deleted_share": 0.5})
     shop.execute("delete from orders where id in (1, 2)")

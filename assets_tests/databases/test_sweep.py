@@ -124,11 +124,12 @@ def test_rows_that_came_below_the_watermark_are_named_and_left_alone(project: Ca
     ("container", "change"),
     [
         ({"where": "note <> 'gone'"}, "update orders set note = 'gone' where id in (3, 4)"),
-        (
+        pytest.param(
             {"on_null": "exclude"},
             "alter table orders alter updated_at drop not null; update orders set updated_at = null where id in (3, 4)",
+            marks=pytest.mark.long,
         ),
-        ({}, "update orders set updated_at = '2025-01-01' where id in (3, 4)"),
+        pytest.param({}, "update orders set updated_at = '2025-01-01' where id in (3, 4)", marks=pytest.mark.long),
     ],
     ids=["where", "on_null", "start"],
 )
@@ -176,7 +177,7 @@ def test_soft_deletes_mark_the_row_and_keep_it(project: Callable[..., Project], 
     assert shop.rows("orders", "count(*) as n") == [(2000,)]
 
 
-@pytest.mark.parametrize("by", ["here", "spark"])
+@pytest.mark.parametrize("by", ["here", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_sync_and_a_refresh_mark_rows_too(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     if by == "spark":
         monkeypatch.setenv(WRITE_BY, "spark")
@@ -351,7 +352,7 @@ def test_a_rule_can_leave_out_the_rows_that_are_marked(project: Callable[..., Pr
     assert shop.one("orders", sweep=True)["checks"]["failed"] == 0
 
 
-@pytest.mark.parametrize("deletes", ["sweep", "soft"])
+@pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
 @pytest.mark.parametrize("at", ["before the rows", "between rows and state"])
 def test_a_sweep_that_is_killed_is_made_again(
     project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, deletes: str, at: str

@@ -416,7 +416,7 @@ TIMES: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("way", ["written anew", "written anew, with vectors", "marked"])
-@pytest.mark.parametrize("type_", list(TIMES))
+@pytest.mark.parametrize("type_", [t if t in ("bigint", "timestamp") else pytest.param(t, marks=pytest.mark.long) for t in TIMES])
 def test_files_of_spark_are_written_anew_or_marked(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, type_: str, way: str
 ) -> None:

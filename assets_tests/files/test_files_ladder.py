@@ -201,7 +201,11 @@ def test_a_table_is_rewritten_in_one_commit_and_older_versions_stay(folder: Make
 
 
 @pytest.mark.parametrize(
-    "other", ["INSERT INTO {0} SELECT * FROM {0}", "REPLACE TABLE {0} USING delta AS SELECT id, 'n' AS value FROM {0}"]
+    "other",
+    [
+        "INSERT INTO {0} SELECT * FROM {0}",
+        pytest.param("REPLACE TABLE {0} USING delta AS SELECT id, 'n' AS value FROM {0}", marks=pytest.mark.long),
+    ],
 )
 def test_what_another_writer_commits_before_spark_begins_is_not_lost(folder: Make, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     """Spark begins to rewrite the table late, perhaps after the sync was killed and another one has written."""

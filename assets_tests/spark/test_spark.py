@@ -108,6 +108,7 @@ with open_session(Path({str(folder)!r}), name="another command") as spark:
 
 
 # ------------------------------------------------------------------------------------------------ sessions
+@pytest.mark.long
 def test_a_python_worker_begins_with_the_packages_of_our_functions(state: Path) -> None:
     """Spark's setting ``spark.python.daemon.module`` is documented nowhere. Without it each load begins a second later."""
 

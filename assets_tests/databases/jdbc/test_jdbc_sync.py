@@ -71,6 +71,7 @@ def test_a_table_without_identifier_is_replaced_whole_and_skipped_if_nothing_cha
     assert project.rows("Orders", '"ID", "NOTE"') == [(2, "c")]
 
 
+@pytest.mark.long
 def test_a_refresh_of_an_upsert_finds_rows_that_have_moved(shop: Callable[..., JdbcProject]) -> None:
     """A row whose time has changed belongs to another partition; a refresh of the old one must not delete it."""
     containers = {"Orders": {"primary_key": ["ID"], "partition_by": "month"}}
@@ -97,6 +98,7 @@ def test_a_sweep_removes_what_the_source_has_deleted(shop: Callable[..., JdbcPro
     assert sorted(row[0] for row in project.rows("Orders")) == [0, 3, 4]
 
 
+@pytest.mark.long
 def test_a_column_that_comes_is_added(shop: Callable[..., JdbcProject]) -> None:
     """An ALTER in the source must neither stop the syncs nor shift values into other columns."""
     project = shop(incremental=["Orders:ID:integer"])

@@ -97,7 +97,7 @@ def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., Jd
     assert project.rows("ODD") == [(1, f"1.{'1' * 40}")]
 
 
-@pytest.mark.parametrize("type_", ["date", "timestamp", "int"])
+@pytest.mark.parametrize("type_", [pytest.param("date", marks=pytest.mark.long), "timestamp", pytest.param("int", marks=pytest.mark.long)])
 def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., JdbcProject]) -> None:
     """A refreshed partition replaces rows of the lake by rows of the source: if both mean different ones, some are lost or doubled."""
     values = ["9", "10", "19", "20"] if type_ == "int" else ["'2024-01-31'", "'2024-02-01'", "'2024-02-29'", "'2024-03-01'"]

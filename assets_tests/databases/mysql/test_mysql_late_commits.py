@@ -16,7 +16,14 @@ from assets_tests.harness import wait_for
 from incremental_assets.databases.mysql.source import MySQLSource
 
 ORDERS = "create table orders (id int primary key auto_increment, value varchar(20), at timestamp(6) not null default current_timestamp(6))"
-BY = pytest.mark.parametrize("by", ["orders:id:integer", "orders:at:timestamp", "orders:at:timestamp!upsert"])
+BY = pytest.mark.parametrize(
+    "by",
+    [
+        "orders:id:integer",
+        pytest.param("orders:at:timestamp", marks=pytest.mark.long),
+        pytest.param("orders:at:timestamp!upsert", marks=pytest.mark.long),
+    ],
+)
 
 
 def definition(project: MySQLProject) -> Any:

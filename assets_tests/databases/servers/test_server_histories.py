@@ -70,7 +70,7 @@ def history(project: ServerProject, seed: int, steps: int) -> None:
         project.assert_equal(name)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_short_history_loses_and_doubles_no_row(seed: int, shop: Shop) -> None:
     """Each single case may be right and their combination wrong: rows are then missing or doubled for ever."""
     history(made(shop), seed, 25)
@@ -83,7 +83,7 @@ def test_a_long_history_loses_and_doubles_no_row(seed: int, shop: Shop) -> None:
     history(made(shop), seed, 120)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [one if one == "between rows and state" else pytest.param(one, marks=pytest.mark.long) for one in STAGES])
 def test_a_sync_that_is_killed_is_completed_by_the_next(stage: str, shop: Shop) -> None:
     """Wherever a process is killed, the next sync must neither miss rows below a stored watermark, nor write rows twice."""
     project = shop()

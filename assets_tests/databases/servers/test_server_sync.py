@@ -98,7 +98,7 @@ def test_a_refresh_of_a_partition_removes_deleted_rows_and_leaves_the_others(sho
     project.assert_equal("orders")
 
 
-@pytest.mark.parametrize("by", [By.CREATED_UPSERT, By.CHANGED], ids=lambda by: by.value)
+@pytest.mark.parametrize("by", [By.CREATED_UPSERT, pytest.param(By.CHANGED, marks=pytest.mark.long)], ids=lambda by: by.value)
 def test_a_container_may_be_partitioned_by_another_column(by: By, shop: Shop) -> None:
     """A row that moves must be counted in both months, and a refresh of one must replace that month's rows, and no others."""
     project = shop()
