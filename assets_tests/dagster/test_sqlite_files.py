@@ -72,6 +72,20 @@ def engine_of(path: Path) -> Engine:
     return create_engine(f"sqlite:///{path}", poolclass=NullPool)
 
 
+def test_where_nothing_can_be_copied_dagster_makes_the_database(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync must not fail, or lose its events, on a file system without links."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with command_line_instance() as instance:
+        ids = runs_of(instance, 3)
+        assert {len(instance.all_logs(run)) for run in ids} == {len(instance.all_logs(ids[0]))}
+        assert instance.all_logs(ids[2])
+    assert not list((home / "history" / "runs").glob("*.unfinished"))
+
+
 def test_the_events_of_a_killed_process_are_there(home: Path) -> None:
     """A connection that stays open keeps what was committed in the log: another process must read it there after a kill."""
     code = f"""

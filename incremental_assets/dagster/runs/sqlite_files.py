@@ -66,7 +66,7 @@ class _KeptOpen:
     def _open(self, path: str) -> None:
         """Opens the file, if it has a write-ahead log already. Without one, a connection that does nothing changes nothing either."""
         with contextlib.ExitStack() as undone:
-            connection = undone.enter_context(contextlib.closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)))
+            connection = undone.enter_context(contextlib.closing(sqlite3.connect(path, timeout=0, check_same_thread=False)))
             if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
                 connection.execute("select count(*) from sqlite_master").fetchone()  # only now the file and its log are open
                 self._connections[path] = connection
@@ -83,24 +83,31 @@ def _made_by_copying(self: SqliteEventLogStorage, engine: Engine, for_index_shar
     """Makes the database of a run, or looks whether it is one. It replaces Dagster's method, which it calls where there is a file."""
     path = Path(engine.url.database or "")
     is_new = not for_index_shard and not path.exists()
-    if is_new and _first_made:
-        _write(path, _first_made[0])
+    if is_new and _first_made and _copied(path, _first_made[0]):
         return
     _dagsters_own(self, engine, for_index_shard)
-    if is_new and not Path(f"{path}-wal").exists():  # all of it is in the file
+    if is_new and not _first_made and not Path(f"{path}-wal").exists():  # all of it is in the file
         _first_made.append(path.read_bytes())
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Writes the file whole or not at all. It is on the disk before events are committed: only their log waits for the disk."""
+def _copied(path: Path, content: bytes) -> bool:
+    """Writes the file whole or not at all, and returns whether it did. It is on the disk before events are committed, because their commit
+    only waits until their log is there. A file that another process has made meanwhile stays: its log has the same name."""
     unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(unfinished, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:  # a full disk, or one without links: Dagster makes what is missing, or says what is wrong
+        log.debug("%s is not copied: %s", path, error)
+        return False
     finally:
-        os.close(folder)
+        unfinished.unlink(missing_ok=True)
+    return True
