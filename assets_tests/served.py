@@ -73,4 +73,5 @@ def serving(project: Project, folder: Path, *options: str) -> Iterator[Served]:
     finally:
         with contextlib.suppress(ProcessLookupError):  # the process has ended, as it could not start
             os.killpg(server.pid, signal.SIGINT)
-        server.wait(60)
+        code = server.wait(60)
+    assert code == 0 and "interrupted" not in log.read_text(), log.read_text()  # this is how people end it

@@ -20,7 +20,7 @@ READ_ONLY_VARIABLE = "DAGSTER_WEBSERVER_READ_ONLY"
 
 
 def serve(project: Path, port: int, read_only: bool = False) -> int:
-    """Serves the UI on 127.0.0.1 until it is interrupted, and returns the exit code of Dagster.
+    """Serves the UI on 127.0.0.1 until it is interrupted. Returns 0 then, as nothing is left undone, and otherwise Dagster's exit code.
 
     ``read_only``: the UI changes nothing; schedules and sensors go on.
     """
@@ -54,7 +54,7 @@ def serve(project: Path, port: int, read_only: bool = False) -> int:
             process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-        return 130
+        return 0
     finally:
         stop_server(home)
 
