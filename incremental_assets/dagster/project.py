@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,9 +225,10 @@ def dg_settings(project: Path) -> Mapping[str, Any]:
     return section.get("project", {})
 
 
+@lru_cache
 def location_name(project: Path) -> str:
     """The name of the project's code location in the UI, by dg's own rule: ``code_location_name`` of its settings, or the folder's name.
 
-    ``workspace.yaml`` must say the same, because a run names its code location.
+    ``workspace.yaml`` must say the same, because a run names its code location. A process reads it once: each of its runs asks for it.
     """
     return str(dg_settings(project).get("code_location_name") or project.name)
