@@ -46,8 +46,9 @@ from incremental_assets.demo.compare import Comparison, compare
 def small_spark() -> None:
     """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
     cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then
-    spends a third of the processor's time on discarding code and compiling it again. Hence the larger code cache."""
-    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    spends a third of the processor's time on discarding code and compiling it again. Hence the larger code cache. The JVM also collects
+    garbage each time when the classes of many sessions need more space than they had; hence so much of it from the beginning."""
+    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m"
     os.environ.setdefault(
         "INCREMENTAL_ASSETS_SPARK_CONF",
         f"spark.driver.extraJavaOptions={java};spark.sql.shuffle.partitions=1;spark.databricks.delta.snapshotPartitions=1",
