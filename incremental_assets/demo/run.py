@@ -308,6 +308,7 @@ class _Demo:
             for table in ("sales", "clicks"):
                 if (folder / table / "_delta_log").is_dir():
                     shutil.rmtree(folder / table)
+        os.environ.update(self._environment())  # only now the source has an address, and this process reads the YAML that names it
         datastores = load_datastores(self.project)
         for name in (DATASTORE, LANDING) if self.shop.has_files else (DATASTORE,):
             find_datastore(datastores, name).component.store(self.project).forget()
