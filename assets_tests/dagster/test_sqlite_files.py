@@ -42,6 +42,10 @@ def runs_of(instance: dg.DagsterInstance, number: int) -> list[str]:
     return [small.execute_in_process(instance=instance).run_id for _ in range(number)]
 
 
+def engine_of(path: Path) -> Engine:
+    return create_engine(f"sqlite:///{path}", poolclass=NullPool)
+
+
 def made(path: Path) -> tuple[list[object], ...]:
     """What makes a database, without its events."""
     connection = sqlite3.connect(path)
@@ -65,11 +69,7 @@ def test_the_database_of_a_later_run_is_like_the_one_that_dagster_makes(home: Pa
     found = [made(home / "history" / "runs" / f"{run}.db") for run in ids]
     assert found[0] == found[1] == made(path)
     assert "event_logs" in str(found[0][0]) and found[0][2] == [("wal",)]
-    assert not list((home / "history" / "runs").glob("*.unfinished"))
-
-
-def engine_of(path: Path) -> Engine:
-    return create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    assert not list((home / "history" / "runs").glob(".*"))
 
 
 def test_where_nothing_can_be_copied_dagster_makes_the_database(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_where_nothing_can_be_copied_dagster_makes_the_database(home: Path, monk
         ids = runs_of(instance, 3)
         assert {len(instance.all_logs(run)) for run in ids} == {len(instance.all_logs(ids[0]))}
         assert instance.all_logs(ids[2])
-    assert not list((home / "history" / "runs").glob("*.unfinished"))
+    assert not list((home / "history" / "runs").glob(".*"))
 
 
 def test_the_events_of_a_killed_process_are_there(home: Path) -> None:

@@ -57,12 +57,10 @@ def written_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 # ---------------------------------------------------------------------- syncs
-@pytest.mark.parametrize("by", ["", "spark"], ids=["written here", "written by Spark"])
-def test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others(
-    project: MakeProject, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+@pytest.mark.usefixtures("written_by")
+@pytest.mark.parametrize("written_by", ["", "spark"], ids=["written here", "written by Spark"], indirect=True)
+def test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others(project: MakeProject) -> None:
     """What depends on a month would be computed anew without need, or would miss that a row has left it or has come into it."""
-    monkeypatch.setenv(WRITE_BY, by)
     shop = made(project)
     assert counts(shop) == EACH
     shop.execute(f"update orders set note = 'changed', updated_at = {LATER} where id = 1")
@@ -256,6 +254,7 @@ def test_an_audit_names_the_partitions_that_differ_and_repairs_them(project: Mak
     shop.assert_equal("orders")
 
 
+@pytest.mark.usefixtures("written_by")
 @pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("written_by", "most_keys"),
@@ -266,12 +265,12 @@ def test_an_audit_names_the_partitions_that_differ_and_repairs_them(project: Mak
         pytest.param("spark", local_keys.MOST_KEYS, marks=pytest.mark.long),
     ],
     ids=["all here", "all by Spark", "keys by Spark", "written by Spark"],
+    indirect=["written_by"],
 )
 def test_a_sweep_reports_the_partitions_that_have_lost_rows(
-    project: MakeProject, monkeypatch: pytest.MonkeyPatch, deletes: str, written_by: str, most_keys: int
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, deletes: str, most_keys: int
 ) -> None:
     """The month of a deleted row would keep its old count, and its checks."""
-    monkeypatch.setenv(WRITE_BY, written_by)
     monkeypatch.setattr(local_keys, "MOST_KEYS", most_keys)
     shop = made(project, {"deletes": deletes, "max_deleted_share": 0.5})
     shop.execute("delete from orders where id in (1, 2)")

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from incremental_assets.delta.new_file import write_new_file
 from incremental_assets.delta.table import LakeTable
 
 log = logging.getLogger(__name__)
@@ -108,22 +108,12 @@ def _log_file(add: Mapping[str, Any]) -> LogFile:
 def write_version(address: str, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
     """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
 
-    The file gets its name when it is complete, and only if no other file has it: a hard link is made in one step, and never replaces.
-
     No character is escaped that need not be: delta-rs reads \\ud842\\udfb7 as another character than U+20BB7, and so all from U+20000 on.
     """
-    folder = os.path.join(address, "_delta_log")
-    unfinished = os.path.join(folder, f".{uuid.uuid4()}.tmp")
+    lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in actions)
     try:
-        with open(unfinished, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in actions)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(unfinished, os.path.join(folder, f"{version:020}.json"))
+        write_new_file(os.path.join(address, "_delta_log", f"{version:020}.json"), (line.encode() for line in lines))
     except OSError as error:  # FileExistsError: another writer was faster; others: no space, no permission, or no hard links here
         log.debug("%s: version %d was not written: %s", address, version, error)
         return False
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
     return True

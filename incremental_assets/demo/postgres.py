@@ -180,7 +180,7 @@ class EmbeddedPostgres:
                 "initdb", "-D", str(self.home.data), "-U", SUPERUSER, "--pwfile", str(handover), "--auth=scram-sha-256",
                 "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-sync",
                 # Rounds of hashing make a person's password harder to guess. They do nothing for 192 random bits, and cost each connection
-                # of a JVM 30 ms of processor time.
+                # of a JVM 40 ms of processor time.
                 "--set", "scram_iterations=1",
             )  # fmt: skip
         finally:

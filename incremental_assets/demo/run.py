@@ -308,7 +308,8 @@ class _Demo:
             for table in ("sales", "clicks"):
                 if (folder / table / "_delta_log").is_dir():
                     shutil.rmtree(folder / table)
-        os.environ.update(self._environment())  # only now the source has an address, and this process reads the YAML that names it
+        # Only now the source has an address. This process and its children read the YAML that names it.
+        os.environ.update({URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)})
         datastores = load_datastores(self.project)
         for name in (DATASTORE, LANDING) if self.shop.has_files else (DATASTORE,):
             find_datastore(datastores, name).component.store(self.project).forget()
@@ -372,9 +373,8 @@ class _Demo:
             raise
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment of child processes: the demo's source and landing folder, and the project's own lake."""
-        own = {URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
-        return {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | own
+        """Return the environment of child processes: that of this process, with the project's own lake."""
+        return {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE}
 
     def _parsed(self, text: str, command: Sequence[str]) -> report.SyncLine:
         try:

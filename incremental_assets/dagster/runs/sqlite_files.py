@@ -9,7 +9,6 @@ one more connection, which does nothing: what is committed is on the disk as bef
 database for each run, table by table, which takes longer than many a sync: from the second run of a process on, it is copied.
 """
 
-import contextlib
 import logging
 import os
 import sqlite3
@@ -20,6 +19,8 @@ from pathlib import Path
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+
+from incremental_assets.delta.new_file import write_new_file
 
 KEPT = 8
 """How many files stay open. Each run has one of its own, and is over when others have come after it."""
@@ -52,25 +53,27 @@ class _KeptOpen:
         if not any(path.startswith(home) for home in self.homes):
             return
         with self._at_work:
-            if path not in self._connections:
-                try:
-                    self._open(path)
-                except sqlite3.Error as error:  # the file is in use in a way that forbids it; everything works without
-                    log.debug("%s does not stay open: %s", path, error)
-                    return
-            if path in self._connections:
-                self._connections.move_to_end(path)
-            while len(self._connections) > KEPT:
+            kept = self._connections.pop(path, None) or _opened(path)
+            if kept is None:
+                return
+            self._connections[path] = kept  # behind all others, as the one that was used last
+            if len(self._connections) > KEPT:
                 self._connections.popitem(last=False)[1].close()
 
-    def _open(self, path: str) -> None:
-        """Opens the file, if it has a write-ahead log already. Without one, a connection that does nothing changes nothing either."""
-        with contextlib.ExitStack() as undone:
-            connection = undone.enter_context(contextlib.closing(sqlite3.connect(path, timeout=0, check_same_thread=False)))
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                connection.execute("select count(*) from sqlite_master").fetchone()  # only now the file and its log are open
-                self._connections[path] = connection
-                undone.pop_all()
+
+def _opened(path: str) -> sqlite3.Connection | None:
+    """A connection to the file, if that has a write-ahead log already. Without one, an idle connection changes nothing either."""
+    connection = None
+    try:
+        connection = sqlite3.connect(path, timeout=0, check_same_thread=False)
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            connection.execute("select count(*) from sqlite_master").fetchone()  # only now the file and its log are open
+            return connection
+    except sqlite3.Error as error:  # the file is in use in a way that forbids it; everything works without
+        log.debug("%s does not stay open: %s", path, error)
+    if connection is not None:
+        connection.close()
+    return None
 
 
 _kept = _KeptOpen()
@@ -91,15 +94,10 @@ def _made_by_copying(self: SqliteEventLogStorage, engine: Engine, for_index_shar
 
 
 def _copied(path: Path, content: bytes) -> bool:
-    """Writes the file whole or not at all, and returns whether it did. It is on the disk before events are committed, because their commit
+    """Writes the file, and returns whether it did. The file and its name are on the disk before events are committed, because their commit
     only waits until their log is there. A file that another process has made meanwhile stays: its log has the same name."""
-    unfinished = path.with_suffix(".unfinished")
     try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(unfinished, path)
+        write_new_file(str(path), [content])
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -108,6 +106,4 @@ def _copied(path: Path, content: bytes) -> bool:
     except OSError as error:  # a full disk, or one without links: Dagster makes what is missing, or says what is wrong
         log.debug("%s is not copied: %s", path, error)
         return False
-    finally:
-        unfinished.unlink(missing_ok=True)
     return True
