@@ -4,7 +4,7 @@ test."""
 import itertools
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if isinstance(minutes, float):
         leads = not hasattr(config, "workerinput")
         config.pluginmanager.register(Rotation(commit_number(config.rootpath), minutes, leads))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes how long a test's fixtures took, for `benchmarks/suite.py`."""
+    report = yield
+    if call.when != "call":
+        taken = (call.when, round(call.duration, 3))
+        item.user_properties.append(taken)
+        report.user_properties.append(taken)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -5,19 +5,30 @@ Belongs here: the files of that storage, as a process of the command line uses t
 
 Dagster opens a connection for each query and closes it again. Whoever closes the last connection to a file with a write-ahead log writes
 the log back, removes it, and waits several times for the disk (https://www.sqlite.org/wal.html, "Checkpointing"). So this process holds
-one more connection, which does nothing: what is committed is on the disk as before, and is written back at the end. And Dagster makes a
-database for each run, table by table, which takes longer than many a sync: from the second run of a process on, it is copied.
+one more connection, which does nothing: what is committed is on the disk as before, and is written back at the end. Dagster makes a
+database for each run, table by table, which takes longer than many a sync: from the second run of a process on, it is copied. For each
+query it makes an engine of SQLAlchemy, which compiles the statement anew: engines are kept. And for each database that it opens it
+executes all of its migrations' files to learn the newest version: they are read once.
 """
 
+import functools
 import logging
 import os
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from dagster._core.storage import sql
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from sqlalchemy import event
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Engine
 
 from incremental_assets.delta.new_file import write_new_file
@@ -35,6 +46,33 @@ def spare_sqlite_files(home: Path) -> None:
     if not event.contains(Engine, "connect", _kept.connected):
         event.listen(Engine, "connect", _kept.connected)
         SqliteEventLogStorage._initdb = _made_by_copying
+        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+            vars(module)["create_engine"] = _engine
+        vars(sql)["ScriptDirectory"] = _Migrations
+
+
+def _engine(url: str, *, poolclass: Any, connect_args: Mapping[str, Any] | None = None) -> Engine:
+    """The engine of these arguments, with which Dagster calls SQLAlchemy's ``create_engine``. It holds no connection."""
+    return _engine_of(url, poolclass, tuple((connect_args or {}).items()))
+
+
+@functools.lru_cache(maxsize=2 * KEPT)
+def _engine_of(url: str, poolclass: Any, connect_args: tuple[tuple[str, Any], ...]) -> Engine:
+    return create_engine(url, poolclass=poolclass, connect_args=dict(connect_args))
+
+
+class _Migrations:
+    """Stands in Dagster's module for Alembic's class, of which it only calls this function. The files are those of the installed Dagster, so
+    they do not change while a process runs, and its three storages share them. Dagster holds a lock meanwhile."""
+
+    read: ClassVar[dict[str | None, ScriptDirectory]] = {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> ScriptDirectory:
+        place = config.get_main_option("script_location")
+        if place not in cls.read:
+            cls.read[place] = ScriptDirectory.from_config(config)
+        return cls.read[place]
 
 
 class _KeptOpen:
