@@ -84,8 +84,8 @@ def without_the_last_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @functools.cache
 def empty_home() -> Path:
-    """A DAGSTER_HOME without runs, whose databases Dagster has made. Projects begin with a copy of it, as it takes Dagster a third of a second
-    to make one. It is removed when this process ends."""
+    """A DAGSTER_HOME without runs, whose databases Dagster has made. Projects begin with a copy of it, as it takes Dagster a third of a
+    second to make one. It is removed when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dagster-home-")
     atexit.register(folder.cleanup)
     home = Path(folder.name)

@@ -47,8 +47,8 @@ def spare_sqlite_files(home: Path) -> None:
         event.listen(Engine, "connect", _kept.connected)
         SqliteEventLogStorage._initdb = _made_by_copying
         for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            vars(module)["create_engine"] = _engine
-        vars(sql)["ScriptDirectory"] = _Migrations
+            module.__dict__["create_engine"] = _engine
+        sql.__dict__["ScriptDirectory"] = _Migrations
 
 
 def _engine(url: str, *, poolclass: Any, connect_args: Mapping[str, Any] | None = None) -> Engine:
@@ -62,8 +62,8 @@ def _engine_of(url: str, poolclass: Any, connect_args: tuple[tuple[str, Any], ..
 
 
 class _Migrations:
-    """Stands in Dagster's module for Alembic's class, of which it only calls this function. The files are those of the installed Dagster, so
-    they do not change while a process runs, and its three storages share them. Dagster holds a lock meanwhile."""
+    """Stands in Dagster's module for Alembic's class, of which it only calls this function, under a lock. The files are those of the
+    installed Dagster, so they do not change while a process runs, and its three storages share them."""
 
     read: ClassVar[dict[str | None, ScriptDirectory]] = {}
 
