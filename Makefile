@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo cluster test test-cluster test-long test-s3 ui bench bench-quick clean constraints
+.PHONY: help install demo cluster test lint tests test-all test-cluster test-s3 ui bench bench-quick clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -14,9 +14,10 @@ help:
 	@echo "make demo        embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
 	@echo "make ui          Dagster's UI over the demo, on 127.0.0.1:3000"
 	@echo "make cluster     the demo's tables on the services of several machines, as processes on this one  (KEEP=1 leaves them running)"
-	@echo "make test        what a change has to pass"
+	@echo "make test        what a change has to pass: static checks, and the tests of what everybody uses; at most 15 minutes on 2 cores"
+	@echo "make lint        the static checks alone"
+	@echo "make test-all    all tests, in as much time as it takes: kills, bad input, random histories, other databases, S3"
 	@echo "make test-cluster  make cluster, where a worker, the daemon and the store are killed while a load runs"
-	@echo "make test-long   the longer tests: kills, bad input, random histories"
 	@echo "make test-s3     files and lakes on S3, against a server on this machine"
 	@echo "make bench       side by side with dlt"
 	@echo "make bench-quick benchmarks at a small size, compared with the last such run; some ten minutes"
@@ -52,19 +53,24 @@ cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/python -m deploy.cluster --scale $(SCALE) $(if $(KEEP),--keep)
 
-test: install
+# The static checks take longer than a second each, so they run beside the tests.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
+	$(BIN)/basedpyright --level error
 	$(BIN)/dg check defs
+
+tests: install
 	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE)
 
-# All that is too long for `make test`, the object store's tests among it. ROTATION=--rotation=25 runs a share that changes with the
-# commit, for 25 minutes, as .ci/run does.
-test-long: install
+# ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
+test-all: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
-	$(BIN)/python -m pytest -m "long or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
+	$(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
 
 test-cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'

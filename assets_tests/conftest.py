@@ -1,7 +1,10 @@
-"""Fixtures of all tests: one PostgreSQL and one Spark Connect server for each process of tests, a new database and project for each
-test."""
+"""Fixtures of all tests: one PostgreSQL for each process of tests, one Spark Connect server for all of them, and a new database and project
+for each test."""
 
+import fcntl
 import itertools
+import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +20,8 @@ from assets_tests.harness import Folder, Project, small_spark
 from assets_tests.own_lake import OwnLake
 from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.spark.embedded.server import Home, in_use
+from incremental_assets.spark.session import stop_server
 
 _numbers = itertools.count()
 
@@ -43,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts a command in the background lets it ignore Ctrl-C, and with it the signal by which tests interrupt a sync.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     minutes = config.getoption("--rotation")
     if isinstance(minutes, float):
         leads = not hasattr(config, "workerinput")
@@ -70,12 +77,15 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the session's Spark server, which the first test that needs it starts."""
-    from incremental_assets.spark.session import stop_server
-
-    home = tmp_path_factory.mktemp("spark")
-    yield home
-    stop_server(home)
+    """The folder of the Spark server, which the first test that needs it starts. All processes of tests share it; tests that stop, kill or
+    configure a server have one of their own."""
+    own = tmp_path_factory.getbasetemp()
+    home = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "spark"
+    with in_use(home):  # who reaches it by SPARK_REMOTE does not keep it from ending as idle
+        yield home
+    with Home(home).lock("in_use.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as last:
+        if last is not None:
+            stop_server(home)
 
 
 @pytest.fixture

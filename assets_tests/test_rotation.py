@@ -60,7 +60,7 @@ def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: 
 
 def test_the_arguments_of_the_makefile_are_understood() -> None:
     """Pytest reads our options only once it has found the folder of the tests: it took the ``5`` of ``--minutes 5`` for a folder."""
-    make = subprocess.run(["make", "--dry-run", "test-long", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
+    make = subprocess.run(["make", "--dry-run", "test-all", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
     (command,) = [line for line in make.stdout.splitlines() if "-m pytest" in line]
     done = subprocess.run(
         [*shlex.split(command), "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
