@@ -90,6 +90,7 @@ def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakePro
     assert all(("compared in" in line["message"]) == (load_rows == 1000) for line in lines), lines[0]["message"]
 
 
+@pytest.mark.long
 def test_columns_that_were_widened_dropped_added_and_carried_as_text(project: MakeProject) -> None:
     """A table whose columns have changed would never be equal again."""
     made = project(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 1000}})
@@ -103,6 +104,7 @@ def test_columns_that_were_widened_dropped_added_and_carried_as_text(project: Ma
     assert (line["status"], line["rows"]) == ("equal", 40), line["message"]
 
 
+@pytest.mark.long
 def test_a_changed_key_of_an_upsert_is_found_and_repaired(project: MakeProject) -> None:
     """The lake would keep the row under its old key beside the one under its new key."""
     made = project(incremental=["public.t:at:timestamp!upsert"])
@@ -119,6 +121,7 @@ def test_a_changed_key_of_an_upsert_is_found_and_repaired(project: MakeProject) 
     made.assert_equal("t")
 
 
+@pytest.mark.long
 def test_rows_without_identifier_are_audited_too(project: MakeProject) -> None:
     """They are in no partition, and would be forgotten."""
     made = project(incremental=["public.t:day:date"], containers={"t": {"partition_by": "month"}})
@@ -147,6 +150,7 @@ def test_chosen_partitions_are_compared_alone(shop: Project) -> None:
     assert (march["status"], march["partitions_different"], march["surplus"]) == ("different", ["2026-03-01"], 10), march
 
 
+@pytest.mark.long
 def test_a_table_too_large_for_one_snapshot_is_compared_in_several(shop: Project) -> None:
     """The audit of a large table would end with max_snapshot_seconds, or report what has changed while it took place."""
     shop.configure(load_rows=400)
@@ -166,6 +170,7 @@ def test_a_table_too_large_for_one_snapshot_is_compared_in_several(shop: Project
     shop.assert_equal("notes")
 
 
+@pytest.mark.long
 def test_the_check_shows_what_the_last_audit_has_found(shop: Project) -> None:
     """The UI would show a partition as complete that is not, or forget what was found with the next sync."""
     shop.configure(containers={"notes": {"partition_by": "month", "audit": AuditEntry()}})
@@ -193,6 +198,7 @@ def test_the_check_shows_what_the_last_audit_has_found(shop: Project) -> None:
     assert list(states().values())[:3] == ["SUCCEEDED"] * 3
 
 
+@pytest.mark.long
 def test_audits_are_recorded(shop: Project) -> None:
     """Nobody could prove later that the lake was complete."""
     shop.audit("notes")

@@ -76,6 +76,7 @@ def test_a_run_is_compared_with_the_last_whole_one(tmp_path: Path) -> None:
     assert last_run(tmp_path) == (f"2026-01-01-0000{quick.SUFFIX}", whole)
 
 
+@pytest.mark.long
 def test_a_step_that_fails_is_seen_and_the_others_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has measured nothing must not look like what has become no slower."""
     (tmp_path / "breaks.py").write_text(
@@ -98,6 +99,7 @@ def test_a_step_that_fails_is_seen_and_the_others_are_run(tmp_path: Path, monkey
     assert quick.main() == 0
 
 
+@pytest.mark.long
 def test_a_run_that_is_told_to_end_ends_its_step(tmp_path: Path) -> None:
     """A benchmark that goes on alone would keep its servers running, and disturb the next measurement."""
     (tmp_path / "waits.py").write_text(

@@ -58,6 +58,7 @@ def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: 
         assert begun == order(names, "abc")
 
 
+@pytest.mark.long
 def test_the_arguments_of_the_makefile_are_understood() -> None:
     """Pytest reads our options only once it has found the folder of the tests: it took the ``5`` of ``--minutes 5`` for a folder."""
     make = subprocess.run(["make", "--dry-run", "test-all", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)

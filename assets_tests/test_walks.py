@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from assets_tests.calls import RecordedCalls
 from assets_tests.harness import Folder, Project
 from incremental_assets.dagster.sensors import tick
@@ -69,6 +71,7 @@ def test_the_walk_of_a_file_is_what_a_tick_and_its_run_call(folder: Callable[...
     _expect_in_order(_steps(2), calls.names)
 
 
+@pytest.mark.long
 def test_the_walk_of_a_rule_is_what_a_sync_calls(project: Callable[..., Project], tmp_path: Path) -> None:
     made = project(containers={"t": {"checks": [{"rule": "not_null", "columns": ["name"]}]}})
     made.execute("create table t (id int primary key, name text); insert into t values (1, null)")

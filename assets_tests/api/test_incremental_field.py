@@ -73,6 +73,7 @@ def test_what_would_change_more_than_the_entry_is_refused() -> None:
         changed(shared, "b", "public.b:id:integer")
 
 
+@pytest.mark.long
 def test_the_field_is_set_and_the_container_shows_it(project: MakeProject, tmp_path: Path) -> None:
     """Seed 000: the field is looked at and configured by the API, and what runs then goes by it."""
     made = project()

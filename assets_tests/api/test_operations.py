@@ -41,6 +41,7 @@ def catalog(api: Service, **more: Any) -> tuple[int, Any]:
     return api.send("POST", "/api/operations/run", {"type": "catalog", "datastore_id": "shop", **more})
 
 
+@pytest.mark.long
 def test_the_payload_of_seed_003_runs_to_its_end(api: Service) -> None:
     """003: the request names the datastore, prune, recreate and include; the answer to its id has items, total, page, size and pages."""
     status, launched = catalog(api, prune=True, recreate=False, include=["table", "view"], triggered_by="anna@example.com")
@@ -79,6 +80,7 @@ def test_the_payload_of_seed_000_is_a_run_for_each_container(api: Service) -> No
     api.ended(launched["id"])
 
 
+@pytest.mark.long
 def test_a_failed_sync_is_resumed_and_repeated(api: Service) -> None:
     """003: resume goes on with what has failed, rerun begins again, and each is an operation of its own that can be followed."""
     project = api.project
@@ -96,6 +98,7 @@ def test_a_failed_sync_is_resumed_and_repeated(api: Service) -> None:
     assert api.get(f"/api/operations/{failed['id']}")["total"] == 1, "the repeated runs are not those of the first request"
 
 
+@pytest.mark.long
 def test_lists_are_filtered_sorted_and_paged(api: Service) -> None:
     """003: by type, result and container, by date or duration; a page says how many there are in all."""
     for _ in range(2):
@@ -121,6 +124,7 @@ def test_lists_are_filtered_sorted_and_paged(api: Service) -> None:
     assert api.get("/api/operations?page=10000") ["items"] == []  # fmt: skip
 
 
+@pytest.mark.long
 def test_what_goes_on_is_aborted_and_what_has_ended_is_deleted(api: Service) -> None:
     """003: an aborted operation can be resumed, rerun or deleted; one that goes on can only be aborted."""
     api.project.execute("begin; lock table orders in access exclusive mode")
@@ -141,6 +145,7 @@ def test_what_goes_on_is_aborted_and_what_has_ended_is_deleted(api: Service) -> 
     assert api.send("GET", path)[0] == 404
 
 
+@pytest.mark.long
 def test_a_run_with_the_newest_events_is_not_deleted(api: Service) -> None:
     """Dagster deletes the events of a run with it. Without them the UI shows a catalog that was taken as never taken."""
     launched = catalog(api)[1]
@@ -150,6 +155,7 @@ def test_a_run_with_the_newest_events_is_not_deleted(api: Service) -> None:
     assert api.get(f"/api/operations/{launched['id']}")["result"] == "success"
 
 
+@pytest.mark.long
 def test_the_document_describes_every_address_and_the_page_loads_nothing(api: Service) -> None:
     """Programs are generated from the document; the page is read on machines without the internet."""
     status, found = api.send("GET", "/openapi.json", token=None)

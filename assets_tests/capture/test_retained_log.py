@@ -69,6 +69,7 @@ def test_the_check_warns_above_the_limit_of_the_yaml(loaded: Project) -> None:
         loaded.catalog()
 
 
+@pytest.mark.long
 def test_a_run_that_finds_nothing_to_do_says_it_too(loaded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster shows a check that was planned and not evaluated as skipped. It needs no Spark server for that."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
@@ -80,6 +81,7 @@ def test_a_run_that_finds_nothing_to_do_says_it_too(loaded: Project, monkeypatch
     assert [one.passed for one in history(loaded)] == [True, True]
 
 
+@pytest.mark.long
 def test_a_lost_slot_is_an_error_of_the_check_and_says_what_heals_it(loaded: Project) -> None:
     """The container stays as it is, and nobody would see that it does not follow its source any more."""
     loaded.execute("alter system set max_slot_wal_keep_size = '1MB'")

@@ -66,6 +66,7 @@ def test_a_sync_of_five_containers_decodes_the_log_once_and_once_more_for_the_on
     assert decodings() == 1
 
 
+@pytest.mark.long
 def test_each_sync_sees_what_was_committed_before_it(five: Project) -> None:
     """Whoever commits, and then syncs, would not find the row in the lake."""
     five.sync(stale=True)

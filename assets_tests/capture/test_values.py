@@ -57,6 +57,7 @@ KEYS = """create table t (b bytea, i timestamptz, l timestamp, d date, c char(4)
     e'it''s \\\\ " {x} %s' || i, i % 2 = 0, 'n' from generate_series(1, 8) i"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("identity", ["default", "full"])
 def test_rows_are_found_by_keys_of_any_type(project: MakeProject, identity: str) -> None:
     made = project(capture="log")

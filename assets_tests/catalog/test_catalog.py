@@ -251,6 +251,7 @@ def test_a_renamed_sequence_is_reported_as_a_change(looks: Looks) -> None:
     assert "id: default" in difference and "public.numbers" in difference
 
 
+@pytest.mark.long
 def test_a_catalog_of_two_thousand_unchanged_tables_takes_few_queries(looks: Looks) -> None:
     """The number of queries must not depend on the number of tables, as a query for each would take minutes on a remote database."""
     queries = """do $$ begin for i in 1..2000 loop
@@ -295,6 +296,7 @@ def test_an_interrupted_catalog_keeps_the_old_one_and_the_next_goes_on(looks: Lo
     assert [dataclasses.replace(k, since="") for k in outcome.catalog.entries] == [dataclasses.replace(k, since="") for k in anew.entries]
 
 
+@pytest.mark.long
 def test_a_container_that_cannot_be_inspected_is_a_warning(looks: Looks) -> None:
     """The others must be catalogued, and somebody must see that one was not."""
     looks.project.configure(incremental=["public.a:id:integer", "public.broken:x:integer"])
@@ -432,6 +434,7 @@ def lines(project: Project, *arguments: str) -> list[dict[str, Any]]:
     return project.cli("catalog", *arguments, "--json", spark=False)[1]
 
 
+@pytest.mark.long
 def test_the_command_runs_as_an_ordinary_dagster_run(looks: Looks) -> None:
     """The UI must show later who ran the catalog, with which options, and what it found."""
     project = looks.project

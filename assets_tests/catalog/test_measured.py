@@ -108,6 +108,7 @@ def test_a_column_of_changes_that_is_mostly_null_is_still_one_of_a_pair() -> Non
     assert seen.columns == ("created_at", "updated_at")
 
 
+@pytest.mark.long
 def test_a_real_profile_reaches_the_proposal_and_an_older_one_says_so(project: MakeProject) -> None:
     """The whole way: sync, profile, catalog. The containers' rows have not changed between profile and catalog."""
     shop = project()

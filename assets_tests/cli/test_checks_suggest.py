@@ -31,6 +31,7 @@ def suggest(shop: Project, *names: str, spark: bool = False) -> tuple[int, str, 
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_what_is_lacking_is_said_with_the_command_that_makes_it(shop: Project) -> None:
     """Each of these commands is to be pasted as it is. One that does not help is the end of a first try."""
     assert "incremental-assets catalog shop" in suggest(shop, "shop/orders")[2], "there is no catalog"

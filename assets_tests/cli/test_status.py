@@ -35,6 +35,7 @@ def lines(shop: Project, now: datetime | None = None) -> dict[str, dict[str, obj
     return {str(line["container"]): line for line in found}
 
 
+@pytest.mark.long
 def test_each_container_is_shown_as_it_is(shop: Project) -> None:
     """People look here first in the morning. A failure that reads as success, or an anomaly that is not counted, stays unseen."""
     assert lines(shop)["shop/region"]["result"] == "never"
@@ -52,6 +53,7 @@ def test_each_container_is_shown_as_it_is(shop: Project) -> None:
     assert lines(shop)["shop/orders"]["audit"] == "different", "the newest audit counts"
 
 
+@pytest.mark.long
 def test_a_sync_that_has_failed_is_shown_with_its_reason(shop: Project) -> None:
     """The rows are in the lake and the run has failed: the last result is what counts, not the last success."""
     shop.one("orders")

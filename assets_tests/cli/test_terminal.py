@@ -108,6 +108,7 @@ def test_what_fits_is_a_table() -> None:
     assert "\n  run_id: rrr" in printed("orders", 80)
 
 
+@pytest.mark.long
 def test_the_commands_show_long_names_whole_on_80_columns(project: MakeProject) -> None:
     """The tables of real commands, over a source with a long name."""
     shop = project(incremental=[f"public.{LONG}:id:integer"])

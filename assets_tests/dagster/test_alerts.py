@@ -235,6 +235,7 @@ def shop(project: MakeProject) -> Project:
     return made
 
 
+@pytest.mark.long
 def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Project, hook: Hook) -> None:
     looked = Looks(shop, hook)
     shop.one("orders")
@@ -262,6 +263,7 @@ def test_a_sync_that_warns_is_reported_and_its_end_too(folder: Callable[..., Fol
     assert looked().startswith("over: landing/orders: the last sync warns")
 
 
+@pytest.mark.long
 def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:
     """The whole way: from defs.yaml through Dagster's own sensor to the web hook."""
     shop.write()
@@ -280,6 +282,7 @@ def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:
 
 
 # ---------------------------------------------------------------------- a watermark that is held back
+@pytest.mark.long
 def test_a_watermark_that_is_held_back_is_reported_with_who_does_it_and_its_end(shop: Project, hook: Hook) -> None:
     """A forgotten session in the source would make each sync read more and more rows again, and nobody would know why."""
     looked, strict = Looks(shop, hook), Limits(held_back_seconds=1)
@@ -300,6 +303,7 @@ def test_a_watermark_that_is_held_back_is_reported_with_who_does_it_and_its_end(
     assert looked(strict).startswith("over: shop/orders: its watermark has been held back") and looked(strict) == ""
 
 
+@pytest.mark.long
 def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project) -> None:
     """In a quiet table no sync records that the session is still open. And a sync at night does not know that it was open all day."""
     with psycopg.connect(shop.url) as session:
@@ -324,6 +328,7 @@ def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project
     assert "moves to" in shop.one("orders")["message"] and held() is None
 
 
+@pytest.mark.long
 def test_what_the_role_may_not_see_is_held_back_since_the_first_sync_in_a_row(shop: Project) -> None:
     """PostgreSQL hides the beginning of other users' transactions from a plain role. Without a time there would never be a message."""
     shop.execute(f"create role {PLAIN} login password 'x'; grant select on orders to {PLAIN}")

@@ -282,6 +282,7 @@ def test_a_container_that_cannot_be_planned_is_not_skipped(shop: Project) -> Non
     assert isinstance(raised.value.__cause__, dg.Failure) and "cannot connect" in str(raised.value.__cause__.description)
 
 
+@pytest.mark.long
 def test_a_slow_container_keeps_no_other_from_being_scheduled(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster gives a tick one minute for all containers of a datastore. A slow container is planned by its own run, and the tick's query
     for it is ended in the source."""

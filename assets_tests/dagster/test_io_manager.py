@@ -103,6 +103,7 @@ def test_integer_partitions_of_an_own_asset_are_the_values_of_its_column(shop: S
     assert sorted(_rows(shop, "batches")) == [(1, "x"), (10, "x")]
 
 
+@pytest.mark.long
 def test_an_asset_without_partitions_reads_and_replaces_all_rows(shop: Shop) -> None:
     """The simplest asset of all, and the next one reads what it wrote."""
 
@@ -169,6 +170,7 @@ def at_own_days(zone: str) -> tuple[dg.AssetsDefinition, dg.AssetsDefinition, di
     return events_by_day, read_again, seen
 
 
+@pytest.mark.long
 def test_an_own_asset_goes_by_the_days_of_its_time_zone(shop: Shop) -> None:
     """Written as a range in one run, over the night in which clocks are set; one day again; read by a day and by a range. In UTC's days
     Delta refused the write, or rows of the evening before were returned."""
@@ -182,6 +184,7 @@ def test_an_own_asset_goes_by_the_days_of_its_time_zone(shop: Shop) -> None:
     assert seen["2026-03-07"] == [f"{day:02d} {hour:02d}" for day in range(7, 11) for hour in (0, 6, 12, 18)][1:13]
 
 
+@pytest.mark.long
 def test_an_own_asset_waits_for_another_run_that_writes_to_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of one table at once conflict in Delta, and one of them fails; so each waits, and says for whom."""
     events, _, _ = at_own_days("UTC")

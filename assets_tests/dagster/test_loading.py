@@ -131,6 +131,7 @@ def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Proj
     assert (spec.group_name, spec.tags["team"], spec.kinds) == ("sales", "sales", {"postgres", "deltalake", "spark"})
 
 
+@pytest.mark.long
 def test_a_project_that_gives_an_asset_another_key_is_refused(shop: Project) -> None:
     """Otherwise its table would be written under one name, and its watermark and partitions be looked up under another."""
     own_component(shop, OWN_COMPONENT.replace('.replace_attributes(group_name="sales")', '.replace_attributes(key="elsewhere")'))

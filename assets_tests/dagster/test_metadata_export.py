@@ -124,6 +124,7 @@ class Read:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in the lake", "elsewhere"])
 def test_the_object_model_of_cdm_reads_types_keys_relationships_and_data(shop: Project, tmp_path: Path, beside: bool) -> None:
     """A reader of the Common Data Model must find each table with its types, keys and files, whatever the names in the source are."""
@@ -156,6 +157,7 @@ def test_the_object_model_of_cdm_reads_types_keys_relationships_and_data(shop: P
     assert read.locations("customers") == [shop.lake_root / "shop" / "customers"]
 
 
+@pytest.mark.long
 def test_where_plain_readers_of_parquet_would_be_wrong_documents_and_output_say_so(shop: Project) -> None:
     """A reader of plain Parquet would see deleted rows where there are deletion vectors; who only has the document must know it."""
     shop.sync()
@@ -205,6 +207,7 @@ def test_contracts_are_valid_and_have_keys_rules_partitions_and_service_levels(s
     assert len(evil["schema"][0]["relationships"][0]["from"]) == 2
 
 
+@pytest.mark.long
 def test_a_sync_writes_the_documents_anew_and_a_failure_to_do_so_is_a_warning(shop: Project, tmp_path: Path) -> None:
     """Documents must follow the schema by themselves; one that cannot be written must not cost rows, and must not be overlooked."""
     output = tmp_path / "out"
@@ -229,6 +232,7 @@ def test_a_sync_writes_the_documents_anew_and_a_failure_to_do_so_is_a_warning(sh
     assert not documents.exists()
 
 
+@pytest.mark.long
 def test_the_command_writes_documents_and_says_which_tables_there_are_none_of(shop: Project) -> None:
     """Without Spark and without the source, the command must describe what is there, and name what is not."""
     shop.sync("products")

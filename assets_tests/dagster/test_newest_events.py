@@ -38,6 +38,7 @@ def report(instance: dg.DagsterInstance, number: int, kind: type, watermark: str
     instance.report_runless_asset_event(kind(container_key(container), metadata=metadata))
 
 
+@pytest.mark.long
 def test_the_watermarks_of_many_containers_are_those_of_each(instance: dg.DagsterInstance) -> None:
     """Otherwise a tick would plan by a watermark that the run does not have: it would skip what is to be synced."""
     chance = random.Random(7)

@@ -87,6 +87,7 @@ def test_a_failed_sync_says_why(shop: Project) -> None:
     assert len(watermarks(shop.lake)) == 1, "a failed sync has written no watermark"
 
 
+@pytest.mark.long
 def test_a_command_has_one_commit_for_all_its_containers(project: MakeProject) -> None:
     """A commit for each container takes longer, and leaves a small file each."""
     shop = project(incremental=["public.a:day:date", "public.b:day:date", "public.c:day:date"])
@@ -101,6 +102,7 @@ def test_a_command_has_one_commit_for_all_its_containers(project: MakeProject) -
     assert len(watermarks(shop.lake)) == 3
 
 
+@pytest.mark.long
 def test_scans_profiles_audits_and_sweeps_have_rows_of_their_own(project: MakeProject) -> None:
     """A run that does several things would seem to have done one."""
     rule = {"rule": "min", "column": "total", "min": 6}
@@ -166,6 +168,7 @@ def started(shop: Project) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "results"), [(signal.SIGKILL, ["success"]), (signal.SIGINT, ["success", "aborted"])])
 def test_a_sync_that_is_killed_has_no_row_and_one_that_is_interrupted_says_so(
     shop: Project, number: signal.Signals, results: list[str]

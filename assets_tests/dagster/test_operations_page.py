@@ -85,6 +85,7 @@ def test_a_new_datastore_is_catalogued_automatically_and_shown_in_the_ui(served:
     served.until(lambda: "shop/c" in served.assets())
 
 
+@pytest.mark.long
 def test_the_calls_that_the_page_documents_work(served: Pages) -> None:
     """Start, look, list, run again, schedule, delete; and what the example script prints for a run that pruned."""
     served.until(lambda: "shop/catalog" in served.assets())
@@ -187,6 +188,7 @@ def test_the_documented_calls_and_sql_show_what_a_scan_found(served: Pages, spar
     }
 
 
+@pytest.mark.long
 def test_an_aborted_catalog_leaves_the_old_state_whole(served: Pages) -> None:
     """*Terminate* in the middle must not leave half a project."""
     served.until(lambda: "shop/a" in served.assets())

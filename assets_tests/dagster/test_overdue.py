@@ -114,6 +114,7 @@ def test_a_schedule_whose_runs_fail_is_overdue_when_the_next_one_should_have_suc
 
 
 # ---------------------------------------------------------------------- the daemon
+@pytest.mark.long
 def test_that_the_daemon_has_never_run_is_seen_from_outside(project: MakeProject) -> None:
     """The alerts are sent by the daemon. Without it there is silence, as in a night without problems."""
     shop = project(schedule="0 2 * * *")

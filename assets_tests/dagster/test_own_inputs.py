@@ -76,12 +76,14 @@ def test_an_input_is_of_the_kind_that_its_annotation_names(own_lake: OwnLake, an
     assert isinstance(rows, annotation) and sorted(numbers(rows)) == [1, 7]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("annotation", [Any, pyspark.sql.DataFrame])
 def test_an_input_without_an_annotation_is_a_spark_dataframe(own_lake: OwnLake, annotation: Any) -> None:
     (rows,) = by_week(own_lake, annotation)
     assert isinstance(rows, pyspark.sql.DataFrame)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("annotation", "more", "said"),
     [
@@ -113,7 +115,7 @@ def as_pandas() -> pandas.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("kind", ["pandas", "arrow", "reader"])
+@pytest.mark.parametrize("kind", ["pandas", "arrow", pytest.param("reader", marks=pytest.mark.long)])
 def test_values_arrive_exactly(own_lake: OwnLake, kind: str) -> None:
     """Large integers beside NULLs, times beyond pandas' own range, decimals: whatever kind of rows holds them."""
     table = pa.table(EXACT, schema=SCHEMA)

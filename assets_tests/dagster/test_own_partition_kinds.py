@@ -26,6 +26,7 @@ def partition_counts(result: dg.ExecuteInProcessResult, name: str) -> dict[str, 
     return counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("type_", "keys"),
     [
@@ -50,6 +51,7 @@ def test_a_static_key_is_a_value_of_its_column(own_lake: OwnLake, type_: str, ke
     assert own_lake.rows("made", "n") == [(1,), (2,), (3,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", WRITES)
 def test_a_dynamic_key_that_looks_like_sql_is_a_text(own_lake: OwnLake, write: str) -> None:
     """Names of files become keys. Taken for SQL, one would replace every other partition, or read all of them."""
@@ -80,6 +82,7 @@ def test_a_dynamic_key_that_looks_like_sql_is_a_text(own_lake: OwnLake, write: s
     assert len(own_lake.rows("sales")) == len(keys) + (write == "append")
 
 
+@pytest.mark.long
 def test_a_range_of_days_is_one_commit_and_each_day_has_its_count(own_lake: OwnLake) -> None:
     """A backfill of a range is one run; a day without rows counts 0, and days outside of the range stay."""
     rows = [f"date'2026-03-{day:02d}', {n}" for day in (1, 2, 4) for n in range(day)]
@@ -120,6 +123,7 @@ def test_hours_of_a_range_are_counted_by_the_clock_of_their_zone(own_lake: OwnLa
     assert partition_counts(result, "made") == {f"2026-03-01-{hour:02d}:00": 3 for hour in range(5, 9)}
 
 
+@pytest.mark.long
 def test_time_keys_on_a_column_of_texts_are_these_texts(own_lake: OwnLake) -> None:
     """A column may hold the day as text; hours and months then go by the text of their keys."""
     made = own("made", lambda c: values("day", f"'{c.partition_key}'"), {"partition_expr": "day"}, partitions_def=DAYS)
@@ -131,6 +135,7 @@ def test_time_keys_on_a_column_of_texts_are_these_texts(own_lake: OwnLake) -> No
 BY_SHOP = dg.MultiPartitionsDefinition({"shop": dg.StaticPartitionsDefinition(["b", "a", HOSTILE]), "day": DAYS})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", WRITES)
 def test_two_dimensions_are_two_columns(own_lake: OwnLake, write: str) -> None:
     """One shop's day is written anew; the same day of other shops and other days of the shop stay."""
@@ -158,6 +163,7 @@ def test_two_dimensions_are_two_columns(own_lake: OwnLake, write: str) -> None:
     assert len(own_lake.rows("made")) == 12 + 2 * (write == "append")
 
 
+@pytest.mark.long
 def test_a_range_of_two_dimensions_is_one_commit(own_lake: OwnLake) -> None:
     """Its partitions are those between the two keys on both dimensions. Others are refused."""
     rows = [f"'{shop}', date'2026-03-{day:02d}'" for shop in "ab" for day in (1, 2, 3)]
@@ -190,6 +196,7 @@ def test_a_column_that_cannot_hold_the_keys_is_refused(own_lake: OwnLake, column
         own_lake.run(made, key="eu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", WRITES)
 def test_a_dimension_goes_by_an_expression(own_lake: OwnLake, write: str) -> None:
     """Rows have a time and an address, and partitions are days and regions: nobody has to add columns for that.
@@ -223,6 +230,7 @@ def test_a_dimension_goes_by_an_expression(own_lake: OwnLake, write: str) -> Non
     assert len(own_lake.rows("made")) == 6 + 2 * (write == "append")
 
 
+@pytest.mark.long
 def test_a_row_outside_of_an_expression_is_refused(own_lake: OwnLake) -> None:
     """It would be in a partition that this run does not replace, and be there once more after each run."""
     rows = iter([values("at", "timestamp_ntz'2026-03-01 23:59:59'"), values("at", "timestamp_ntz'2026-03-02 00:00:00'")])
@@ -257,6 +265,7 @@ def test_an_expression_that_is_no_value_of_a_row_is_refused(own_lake: OwnLake, e
     assert not own_lake.lake.joinpath("made").exists()
 
 
+@pytest.mark.long
 def test_an_expression_means_the_same_rows_whatever_the_zone_of_the_session(own_lake: OwnLake) -> None:
     """An asset sets the time zone of its session, and its rows of half past midnight are written as of one day, and read as of another."""
     rows = ["timestamp'2026-03-01T23:30:00Z', 'EU', 1", "timestamp'2026-03-02T11:00:00Z', 'eu', 2"]
@@ -284,6 +293,7 @@ def test_an_expression_means_the_same_rows_whatever_the_zone_of_the_session(own_
     assert [len(own_lake.rows(name)) for name in ("made", "instants", "texts")] == [2, 2, 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "expression",
     [

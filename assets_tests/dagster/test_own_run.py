@@ -101,6 +101,7 @@ def test_a_run_builds_the_definitions_of_its_container_alone(shop: Project, monk
     assert built == {"t003", "t004"}, "Materialize in the UI starts Dagster's own job"
 
 
+@pytest.mark.long
 def test_a_run_of_the_projects_own_assets_has_all_containers(shop: Project) -> None:
     """Such an asset may read any container. It may even have a key that looks like that of a container."""
     everything = {f"t{n:03d}" for n in range(TABLES)}
@@ -108,6 +109,7 @@ def test_a_run_of_the_projects_own_assets_has_all_containers(shop: Project) -> N
     assert executed(shop, IMPLICIT_ASSET_JOB_NAME, {dg.AssetKey(["shop", "report"])}) == (everything, True)
 
 
+@pytest.mark.long
 def test_a_project_that_needs_other_containers_to_load_gets_them(shop: Project) -> None:
     """Otherwise the runs of all containers would fail because of one line of the project's own."""
     (shop.path / "definitions.py").write_text(OWN.replace("{more}", 'assert whole.resolve_assets_def(["shop", "t100"])'))

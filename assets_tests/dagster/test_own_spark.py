@@ -101,6 +101,7 @@ def test_an_own_asset_gets_spark_and_reads_and_writes_the_lake(shop: Project) ->
     assert seen["totals"].is_stopped
 
 
+@pytest.mark.long
 def test_a_run_without_partitions_adds_the_keys_of_the_partitions_it_wrote(shop: Project) -> None:
     """Dagster shows only partitions whose keys it knows, and an asset downstream would load none of the others' rows."""
     run(shop, "shop/orders")
@@ -109,12 +110,14 @@ def test_a_run_without_partitions_adds_the_keys_of_the_partitions_it_wrote(shop:
         assert written and written <= {*instance.get_dynamic_partitions("shop/orders")}
 
 
+@pytest.mark.long
 def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JVM takes ten seconds and a gigabyte; here nobody could even reach one."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     assert isinstance(run(shop, "asks_in_vain")["asks_in_vain"], PySparkResource)
 
 
+@pytest.mark.long
 def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Project) -> None:
     """A sync of few rows turns off the compilation of queries, which makes large ones of an asset after it many times slower."""
     assert run(shop, "shop/orders", "after_orders")["after_orders"] == "true"
@@ -154,6 +157,7 @@ def test_a_spark_context_is_refused_with_an_alternative() -> None:
         _ = ConnectSpark().spark_context
 
 
+@pytest.mark.long
 def test_a_resource_of_the_project_with_the_same_name_stays(shop: Project) -> None:
     """A project that has brought Spark itself would no longer load."""
     own = "import dagster as dg\nowned = dg.Definitions(resources={'spark': 'my own'})\n"

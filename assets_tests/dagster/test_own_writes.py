@@ -20,6 +20,7 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 MERGED = {"write": "merge", "merge_keys": ["id"]}
 
 
+@pytest.mark.long
 def test_an_append_adds_rows_to_those_of_earlier_runs(own_lake: OwnLake) -> None:
     """Without partitions and with them. A new column is added to the table, and is NULL in older rows."""
     queries = iter([values("id", "1", "2"), values("id", "2"), values("id, note", "3, 'x'")])
@@ -112,9 +113,14 @@ def test_a_merge_updates_rows_of_the_same_key_and_adds_the_others(own_lake: OwnL
         (values("id, total, extra", "2, 1, 1", "null, 2, 1", "null, 3, 1"), r"sums: the merge key 'id' is NULL in 2 of the rows"),
         (values("id, total, extra", "2, 1, 1", "2, 2, 1", "3, 3, 1"), r"sums: 1 of the merge keys occur .*such as id = 2 \(2 rows\)"),
         (values("id, total, extra", "'2', 1, 1"), r"column 'id' is string in the rows .*, and int in its table"),
-        (values("id, total, extra", "2, 'many', 1"), r"column 'total' is string .*\. Cast it to int, or give it another name"),
-        (values("id, total, extra", "2, 1, null"), r"column 'extra' is NULL in every row and has no type"),
-        ("select 2 as id, 1 as total, 2 as TOTAL", "two columns called 'total'"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (
+                (values("id, total, extra", "2, 'many', 1"), r"column 'total' is string .*\. Cast it to int, or give it another name"),
+                (values("id, total, extra", "2, 1, null"), r"column 'extra' is NULL in every row and has no type"),
+                ("select 2 as id, 1 as total, 2 as TOTAL", "two columns called 'total'"),
+            )
+        ),
     ],
 )
 def test_a_merge_that_is_refused_leaves_the_table_as_it_was(own_lake: OwnLake, second: str, said: str) -> None:
@@ -172,6 +178,7 @@ def test_an_overwrite_replaces_the_partitions_of_the_run_and_adds_columns(own_la
     assert own_lake.rows("events", "id, extra") == [(2, None), (None, "x")]
 
 
+@pytest.mark.long
 def test_a_merge_within_partitions_moves_a_row_whose_key_another_partition_has(own_lake: OwnLake) -> None:
     """Otherwise a key would be in the table twice, once in each partition."""
     events = own(
@@ -200,6 +207,7 @@ def test_metadata_that_does_not_fit_is_refused_before_anything_is_written(own_la
     assert not own_lake.lake.joinpath("sums").exists()
 
 
+@pytest.mark.long
 def test_a_run_may_be_written_otherwise_than_the_asset_is(own_lake: OwnLake) -> None:
     """To load a table anew that is appended to otherwise, nobody wants to change the code."""
     modes = iter([None, "overwrite", None])

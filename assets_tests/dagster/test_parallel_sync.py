@@ -36,6 +36,7 @@ def lost(task: int, message: str) -> dict[str, Any]:
     return {"task": task, "by": 0, "message": message}
 
 
+@pytest.mark.long
 def test_each_task_is_done_once_though_a_worker_dies_and_others_take_tasks_too(tmp_path: Path) -> None:
     """A container would be synced by nobody, or by two processes."""
     waiting, here = deque(range(60)), list[int]()

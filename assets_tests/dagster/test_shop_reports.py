@@ -75,6 +75,7 @@ def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     assert reported.pop(7) > 0 and reported == of_source
 
 
+@pytest.mark.long
 def test_a_sync_that_brings_rows_lets_the_reports_be_requested(shop: Project) -> None:
     """The daemon would never run the reports by itself, or at each of its ticks."""
     definitions = load_definitions(shop.path)

@@ -179,6 +179,7 @@ def test_a_batch_of_evaluations_leaves_what_single_ones_leave(
     assert "event batch" not in capfd.readouterr().err  # where a batch fails, Dagster says so and writes single events
 
 
+@pytest.mark.long
 def test_a_check_may_be_planned_for_more_partitions_than_sqlite_has_variables(instance: dg.DagsterInstance) -> None:
     """A first load of 40,000 partitions with a rule would fail before it began, and each rule of 10,000 would take 100 MB of events."""
     store_events_in_batches()
@@ -391,6 +392,7 @@ def properties(url: str) -> dict[str, str]:
     return dict(DeltaTable(url).metadata().configuration)
 
 
+@pytest.mark.long
 def test_restore_takes_the_properties_back_too(table: tuple[Any, str]) -> None:
     """The watermark is a property: after RESTORE it must be that of the restored rows, or the rows between are never read again."""
     spark, url = table
@@ -400,6 +402,7 @@ def test_restore_takes_the_properties_back_too(table: tuple[Any, str]) -> None:
     assert properties(url)["mine"] == "first"
 
 
+@pytest.mark.long
 def test_maintenance_keeps_the_properties(table: tuple[Any, str]) -> None:
     """OPTIMIZE and VACUUM commit without touching them, and leave names by which they are events from writes of rows."""
     spark, url = table
@@ -440,6 +443,7 @@ def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[A
     assert len(failed) == 1 and "DELTA_METADATA_CHANGED" in str(failed[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [

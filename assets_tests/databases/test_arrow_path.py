@@ -57,6 +57,7 @@ def test_every_type_arrives_as_it_is(arrow: MakeProject) -> None:
         made.assert_equal(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("read_by", ["arrow", pytest.param("jdbc", marks=pytest.mark.long)])
 def test_a_value_without_type_that_a_sample_has_missed(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
     """The load would fail for each table with an infinite date somewhere, or carry another date in its place."""
@@ -121,11 +122,13 @@ def test_each_value_is_found_by_itself(arrow: MakeProject, spark_home: Path) -> 
     assert made.rows("t", "id", f"n38 = {row[16]}") == [] and len(made.rows("t", "id", f"id = {row[0] + 1}")) == 1
 
 
+@pytest.mark.long
 def test_all_tasks_see_the_one_frozen_state(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each task has a connection of its own: without the shared snapshot, rows that move meanwhile are read twice or never."""
     test_sync.test_all_readers_see_the_same_snapshot_of_the_source(arrow, monkeypatch)
 
 
+@pytest.mark.long
 def test_what_is_left_to_jdbc(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows would be NULL (column mapping), be refused by delta-rs, or replace none of those that they are to replace."""
     made = arrow(
@@ -147,6 +150,7 @@ def test_what_is_left_to_jdbc(arrow: MakeProject, monkeypatch: pytest.MonkeyPatc
     assert engines(made, "other") == ["Spark"]
 
 
+@pytest.mark.long
 def test_a_whole_table_is_replaced_past_spark(arrow: MakeProject) -> None:
     """Old rows would stay, or the table would lose its properties, the state of the sync among them, or its identity."""
     made = arrow(incremental=["public.plain:id:integer"])

@@ -35,6 +35,7 @@ def snapshot_of(project: Project, name: str) -> Iterator[PostgresSnapshot]:
         yield source.snapshot_rows(definition.container, ())
 
 
+@pytest.mark.long
 def test_few_rows_are_read_here_and_many_by_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync of ten rows would take twice as long, and one of a billion would end for want of memory."""
     made = project(incremental=["public.t:id:integer"])

@@ -257,6 +257,7 @@ def test_a_missing_java_is_named_with_what_to_install(shops: Callable[..., Proje
     assert code == 0 and lines[0]["status"] == "synced", stderr  # few rows need none
 
 
+@pytest.mark.long
 def test_an_upsert_without_a_key_is_refused_with_the_yaml_that_helps(shops: Callable[..., Project]) -> None:
     """Without a key an upsert cannot match rows. The YAML that the message proposes must work as it is printed."""
     made = shops(incremental=["public.loose:day:date!upsert"])

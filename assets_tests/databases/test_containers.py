@@ -269,6 +269,7 @@ def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
     assert made.one("i")["status"] == "skipped"
 
 
+@pytest.mark.long
 def test_a_table_whose_identifier_has_fallen_back_is_refused_or_reported(project: MakeProject) -> None:
     """All rows of a table that was truncated and filled again lie below the watermark, so no sync would read them."""
     made = project(incremental=["public.s:id:integer", "public.m:id:integer", "public.d:day:date"], containers={"d": BY_MONTH})

@@ -78,6 +78,7 @@ def test_a_session_that_waits_behind_our_lock_is_let_through_and_named(reader: P
         assert word in str(ended.value)
 
 
+@pytest.mark.long
 def test_a_wait_below_the_limit_or_for_another_session_ends_nothing(reader: PostgresReader, database: str) -> None:
     """A load must not end where a session waits for less than the limit, or for another session."""
     reader.limits = Limits(blocking=20)
@@ -155,6 +156,7 @@ def test_the_limits_of_the_yaml_count(project: MakeProject) -> None:
             project(**{name: 0}).component.settings()
 
 
+@pytest.mark.long
 def test_the_snapshot_is_taken_once_spark_has_started_and_an_alter_gets_through(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def log_of(project: Project, name: str) -> str:
     return "\n".join(path.read_text() for path in sorted((project.lake_root / "shop").glob(f"{name}*/_delta_log/*.json")))
 
 
+@pytest.mark.long
 def test_a_name_that_spark_takes_for_a_variable_stays_a_name(project: MakeProject) -> None:
     """Otherwise a table's comment or column writes the server's environment, passwords and all, into the lake."""
     secret = os.environ["PATH"]
@@ -158,6 +159,7 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.long
 def test_a_nested_fields_name_is_not_run(folder: Callable[..., Folder], spark_home: Path) -> None:
     """Otherwise anybody who can put a file into a folder can call functions of the server's JVM, or end it."""
     made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)
@@ -188,6 +190,7 @@ def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder
     assert "${user.home}" in record and "${env.PATH}" in record and "rename it in the file" in record
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("json", "parquet"))])
 def test_names_columns_and_cells_of_files_with_any_text_lose_no_row(folder: Callable[..., Folder], kind: str) -> None:
     """Otherwise one file's name, one header or one key breaks a container's sync, or its rows arrive elsewhere or not at all."""

@@ -28,6 +28,7 @@ def commits_of_rows(shop: Project, since: int) -> int:
     return len(shop.table("notes").data_commits_since(since))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 def test_a_load_anew_in_windows_goes_on_where_it_was_stopped(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One snapshot for a very large table keeps the source from removing dead rows for hours, and a stop would lose all that was read."""

@@ -281,6 +281,7 @@ def test_a_sync_without_changes_moves_the_watermark_to_a_pending_value(project: 
     shop.assert_equal("event")
 
 
+@pytest.mark.long
 def test_rows_within_the_margin_are_read_again_until_it_has_passed(project: Make) -> None:
     """Otherwise rows are lost whose message had arrived and was not visible yet, or a table without new rows is never skipped."""
     shop = project(**EVENTS, watermark_margin_seconds=3)

@@ -178,6 +178,7 @@ def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
         proxy.shutdown()
 
 
+@pytest.mark.long
 def test_a_wrong_authority_is_refused_by_plan_and_rows(
     tls: tuple[str, Path, Path], project: Callable[..., Project], spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

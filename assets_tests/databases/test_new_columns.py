@@ -88,6 +88,7 @@ def test_a_column_without_values_needs_no_refresh(shop: Project) -> None:
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_an_audit_confirms_what_the_list_says(shop: Project) -> None:
     """What is equal after all is taken off the list, and what differs stays on it."""
     shop.execute(f"alter table orders add flag int default 7; {NEWER}")
@@ -111,6 +112,7 @@ def test_a_sync_that_was_killed_after_it_had_added_the_column_lists_them(shop: P
     assert shop.one("orders")["status"] == "warning" and needed(shop) == MONTHS
 
 
+@pytest.mark.long
 def test_a_column_that_comes_back_lists_the_partitions_with_its_values(shop: Project) -> None:
     """Rows that were read while the column was excluded are NULL in it. Which others have changed meanwhile, only an audit knows."""
     options = {"partition_by": "month", "audit": AuditEntry()}
@@ -128,6 +130,7 @@ def test_a_column_that_comes_back_lists_the_partitions_with_its_values(shop: Pro
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 def test_ranges_of_integers_are_listed_too(project: MakeProject, strategy: str) -> None:
     """The bounds of the first and the last range are open, and the list must name ranges that Dagster has."""

@@ -84,6 +84,7 @@ def test_rows_of_the_lag_that_have_not_changed_report_nothing(project: MakeProje
     assert (line["rows_read"], line["partitions"]) == (41, [FEBRUARY]), line
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("written_by")
 def test_rows_without_a_value_of_the_column_are_synced_and_belong_to_no_partition(project: MakeProject) -> None:
     """They would be lost, or be counted to some month."""
@@ -102,6 +103,7 @@ def test_rows_without_a_value_of_the_column_are_synced_and_belong_to_no_partitio
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_checks_are_evaluated_for_the_partitions_that_were_written(project: MakeProject) -> None:
     """A rule that is broken in a month would not be asked there."""
     shop = made(project, {"checks": [{"rule": "not_null", "columns": ["note"]}]})
@@ -241,6 +243,7 @@ def test_a_first_load_in_windows_goes_on_where_it_was_stopped(project: MakeProje
     assert shop.one("orders")["status"] == "skipped"
 
 
+@pytest.mark.long
 def test_an_audit_names_the_partitions_that_differ_and_repairs_them(project: MakeProject) -> None:
     """It would name months of the last change, and a repair would refresh other rows than those that differ."""
     shop = made(project)
@@ -254,6 +257,7 @@ def test_an_audit_names_the_partitions_that_differ_and_repairs_them(project: Mak
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("written_by")
 @pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
@@ -281,6 +285,7 @@ def test_a_sweep_reports_the_partitions_that_have_lost_rows(
         shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_older_rows_of_a_new_column_are_listed_by_partition_and_filled_by_a_refresh(project: MakeProject) -> None:
     """The list would name months of the last change, whose refresh fills other rows."""
     shop = made(project)
@@ -307,6 +312,7 @@ def test_partitions_may_be_ranges_of_integers(project: MakeProject) -> None:
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_the_column_may_be_named_after_the_container_was_made(project: MakeProject) -> None:
     """The calendar would begin with the first change instead of the first order, and the table would have to be loaded again."""
     shop = project(incremental=["public.orders:updated_at:timestamp!upsert"], containers={"orders": {"partition_by": "month"}})

@@ -815,7 +815,7 @@ def test_a_long_history_loses_and_doubles_no_row(
     request.node.user_properties.append(("history", _played(seed, steps, database, tmp_path, spark_home, monkeypatch)))
 
 
-@pytest.mark.parametrize("number", [0, 1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
 def test_a_short_history_loses_and_doubles_no_row(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -824,6 +824,7 @@ def test_a_short_history_loses_and_doubles_no_row(
     _played(seed, 12, database, tmp_path, spark_home, monkeypatch, short=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", ["upsert_sweep", pytest.param("upsert_soft", marks=pytest.mark.long)])
 def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, lake: str
@@ -833,6 +834,7 @@ def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
     _played(seed, 20, database, tmp_path, spark_home, monkeypatch, short=True, only=lake)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_container_that_is_partitioned_by_another_column_loses_no_row_and_reports_each_count(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -25,6 +25,7 @@ def runs(project: Project, name: str) -> list[str]:
         return [str(line["run_id"]) for line in history(instance, project.definition(name).container)][::-1]
 
 
+@pytest.mark.long
 def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
     """A column that was added must arrive, one that was widened must neither fail nor be cut, and one that was dropped must be NULL in rows
     that changed since."""
@@ -142,6 +143,7 @@ def test_a_changed_identifier_strategy_key_or_source_is_refused_until_a_load_ane
         assert sorted(row[0] for row in made.rows("t", "seq"))[0] == 1001  # the other database's rows, and only those
 
 
+@pytest.mark.long
 def test_a_time_without_time_zone_is_added_to_a_table_that_had_none(project: MakeProject) -> None:
     """Delta switches this feature on by itself for new tables only; the container could not be synced any more."""
     made = project(incremental=["public.added:id:integer", "public.widened:id:integer"])

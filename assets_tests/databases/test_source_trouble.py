@@ -92,6 +92,7 @@ def test_a_load_in_windows_misses_no_row_of_an_open_transaction(project: MakePro
     assert shop.one("notes")["status"] == "skipped"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 def test_a_column_added_during_a_sync_arrives(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that was added between plan and snapshot must not be left out without a warning."""

@@ -47,6 +47,7 @@ def test_a_row_that_was_deleted_below_the_watermark_leaves_the_lake(project: Cal
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_sweeps_by_spark_delete_the_same_rows(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WRITE_BY, "spark")
     monkeypatch.setattr(local_keys, "MOST_KEYS", 0)
@@ -153,7 +154,7 @@ def marks(shop: Project) -> dict[int, bool]:
     return {id_: at is not None for id_, at in shop.rows("orders", "id, _deleted_at", "id < 12 or id >= 1999")}
 
 
-@pytest.mark.parametrize("by", ["here", "spark"])
+@pytest.mark.parametrize("by", ["here", pytest.param("spark", marks=pytest.mark.long)])
 def test_soft_deletes_mark_the_row_and_keep_it(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     if by == "spark":
         monkeypatch.setenv(WRITE_BY, "spark")
@@ -224,6 +225,7 @@ def audited(shop: Project) -> dict[str, Any]:
     return line
 
 
+@pytest.mark.long
 def test_a_table_can_change_between_soft_and_sweep(project: Callable[..., Project]) -> None:
     shop = made(project, deletes="sweep")
     shop.configure(containers={"orders": {"partition_by": "month", "deletes": "soft"}})
@@ -259,6 +261,7 @@ KEYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["here", pytest.param("spark", marks=pytest.mark.long)])
 @pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
 def test_keys_of_every_type_are_swept_exactly(
@@ -313,6 +316,7 @@ def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callabl
 
 
 # ---------------------------------------------------------------------- events, checks, and syncs that are killed
+@pytest.mark.long
 def test_an_audit_that_confirms_older_rows_keeps_what_its_sweep_has_written(project: Callable[..., Project]) -> None:
     """The sync of the audit writes the state once more, after the sweep. The sweep would then count as not made, and be made again."""
     shop = made(project, deletes="sweep")
@@ -333,6 +337,7 @@ def test_an_audit_that_confirms_older_rows_keeps_what_its_sweep_has_written(proj
     assert shop.one("orders")["status"] == "skipped"
 
 
+@pytest.mark.long
 def test_the_checks_of_partitions_that_lost_rows_are_evaluated(project: Callable[..., Project]) -> None:
     shop = made(project, deletes="sweep", auto_resolve=True, checks=[{"rule": "not_null", "columns": ["note"]}])
     shop.execute("update orders set note = null, updated_at = '2026-01-05' where id = 7")
@@ -344,6 +349,7 @@ def test_the_checks_of_partitions_that_lost_rows_are_evaluated(project: Callable
     assert line["checks"]["anomalies"]["resolved"] == 1
 
 
+@pytest.mark.long
 def test_a_rule_can_leave_out_the_rows_that_are_marked(project: Callable[..., Project]) -> None:
     rule = {"rule": "expression", "name": "live", "expression": "id <> 7", "filter": "_deleted_at IS NULL"}
     shop = made(project, deletes="soft", checks=[rule])

@@ -17,7 +17,7 @@ from incremental_assets.delta.add_files import READ_BY
 MakeProject = Callable[..., Project]
 
 
-@pytest.fixture(params=["", "jdbc"], ids=["read here", "read by Spark"], autouse=True)
+@pytest.fixture(params=["", pytest.param("jdbc", marks=pytest.mark.long)], ids=["read here", "read by Spark"], autouse=True)
 def read_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are read in this process, and many by Spark: a value may not depend on that."""
     monkeypatch.setenv(READ_BY, request.param)

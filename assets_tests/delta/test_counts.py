@@ -36,6 +36,7 @@ CASES = {
 IN_SHORT = ("ranges of integers", "the later of two")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [*IN_SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in IN_SHORT)])
 def test_delta_rs_and_spark_count_the_same_rows(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """A wrong count of a partition would make people distrust all numbers."""

@@ -60,7 +60,7 @@ def log_of(table: LakeTable) -> dict[str, Any]:
     return actions
 
 
-@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize("vectors", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("types", [PLAIN, (NTZ,)], ids=["without ntz", "ntz"])
 def test_it_is_the_table_that_spark_creates(tmp_path: Path, spark_home: Path, vectors: bool, types: Sequence[str]) -> None:
     """Readers that Spark's table lets in would be kept out, values would be of other types, or the next sync would not know its table."""

@@ -60,6 +60,7 @@ def test_a_second_host_is_refused_and_sees_who_holds_the_lease(tmp_path: Path, h
         pass
 
 
+@pytest.mark.long
 def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     """A sync may take hours, while a lease is valid for seconds without renewal."""
     with taken(tmp_path, host("one")) as lease, pytest.raises(ContainerBusy), taken(tmp_path, host("two"), wait=7):

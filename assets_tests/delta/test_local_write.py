@@ -234,6 +234,7 @@ def test_batches_one_after_another(
     assert len(list((Path(table.address) / "_delta_log").glob("*.json"))) == newest(table).version + 1
 
 
+@pytest.mark.long
 def test_spark_reads_the_marks(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """delta-rs would read a deletion vector that Spark takes for a broken one, or for one of other rows."""
     monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", -1)
@@ -416,7 +417,7 @@ TIMES: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("way", ["written anew", "written anew, with vectors", "marked"])
-@pytest.mark.parametrize("type_", [t if t in ("bigint", "timestamp") else pytest.param(t, marks=pytest.mark.long) for t in TIMES])
+@pytest.mark.parametrize("type_", [t if t == "bigint" else pytest.param(t, marks=pytest.mark.long) for t in TIMES])
 def test_files_of_spark_are_written_anew_or_marked(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, type_: str, way: str
 ) -> None:

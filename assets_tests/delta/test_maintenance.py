@@ -16,6 +16,7 @@ ROWS = """insert into notes select 2000 * {n} + i, date '2026-01-01' + {n},
   md5(i || 'a{n}') || md5(i || 'b{n}') || md5(i || 'c{n}') || md5(i || 'd{n}') from generate_series(1, 2000) i"""
 
 
+@pytest.mark.long
 def test_files_are_joined_up_to_the_size_of_a_file_of_a_load(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a gigabyte, which are Delta's own measure, would be written anew for each change of a few rows."""
     shop = project(incremental=["public.notes:day:date"], containers={"notes": {"partition_by": "month"}})

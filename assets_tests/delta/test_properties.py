@@ -28,7 +28,7 @@ def action(table: LakeTable, version: int, kind: str) -> dict[str, Any] | None:
     return next((one[kind] for one in map(json.loads, lines) if kind in one), None)
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.long)])
 @pytest.mark.parametrize("mapping", ["name", "none"])
 def test_only_the_property_changes(tmp_path: Path, spark_home: Path, vectors: str, mapping: str) -> None:
     """Readers that could read the table would refuse it, or read its columns as NULL."""

@@ -56,6 +56,7 @@ def test_a_published_table_is_found_by_its_name_and_follows_the_syncs(shop: Proj
     assert numbers(shop, name) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_name_of_another_table_is_refused_and_stays(shop: Project, tmp_path: Path) -> None:
     """A name that silently leads to other rows than yesterday is worse than none."""
     schema = f"s{tmp_path.parent.name[-6:]}_b".replace("-", "_").lower()

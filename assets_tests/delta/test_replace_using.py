@@ -74,7 +74,12 @@ def test_a_deletion_is_written_by_a_merge(project: MakeProject) -> None:
 
 
 @pytest.mark.parametrize(
-    "create", [NOTES.replace('"part"', '"a,b"'), NOTES.replace('"part"', '"a`b"'), NOTES.replace("id int", "id float8")]
+    "create",
+    [
+        NOTES.replace('"part"', '"a,b"'),
+        pytest.param(NOTES.replace('"part"', '"a`b"'), marks=pytest.mark.long),
+        pytest.param(NOTES.replace("id int", "id float8"), marks=pytest.mark.long),
+    ],
 )
 def test_other_keys_are_merged(project: MakeProject, create: str) -> None:
     """A comma cuts the name of a column in two, a backtick ends Spark's parser, and a float has two zeros."""
@@ -85,6 +90,7 @@ def test_other_keys_are_merged(project: MakeProject, create: str) -> None:
     shop.assert_equal("notes")
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_know_the_option_is_not_given_it(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch, spark_home: Path
 ) -> None:

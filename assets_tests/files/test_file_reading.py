@@ -374,6 +374,7 @@ def test_the_most_common_header_determines_the_columns_of_a_new_table(read: Call
     assert list(read({"a.csv": b"p\nu\n", "b.csv": b"q\nv\n"}).refused) == ["b.csv"]
 
 
+@pytest.mark.long
 def test_another_delimiter_or_a_missing_header_is_reported(read: Callable[..., Read]) -> None:
     """Otherwise the first row of each file becomes the names of columns, and nobody sees it before the numbers are wrong."""
     semicolons = {"a.csv": b"id;name\n1;a,b\n"}
@@ -460,6 +461,7 @@ def test_json_files_with_one_array_or_one_object_are_read(read: Callable[..., Re
     assert ("array.json", "3") in [(file, line) for file, line, _ in found.bad]
 
 
+@pytest.mark.long
 def test_files_beyond_a_limit_are_refused_and_the_others_read(read: Callable[..., Read]) -> None:
     """Otherwise one file whose keys are data makes thousands of columns, or fails all files of its container."""
     limits = Limits(columns=4, line_bytes=1000)

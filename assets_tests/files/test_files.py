@@ -286,6 +286,7 @@ def test_a_folder_is_searched_and_its_containers_synced_from_the_command_line(fo
     assert code == 2 and "Nearest: in_sales_orders" in said
 
 
+@pytest.mark.long
 def test_files_with_nested_columns_are_synced_again_and_again(folder: Make) -> None:
     """Otherwise the first sync of such a file leaves an empty table, and every later one refuses all files."""
     project = folder(containers={"parts": {"glob": "*.parquet"}})
@@ -307,6 +308,7 @@ def test_files_with_nested_columns_are_synced_again_and_again(folder: Make) -> N
     assert sorted(project.rows("parts", "id, at, tags")) == [(i, {"x": i, "y": 0.5}, ["a", None]) for i in (2, 3, 10)]
 
 
+@pytest.mark.long
 def test_partitions_of_a_run_that_failed_after_its_commit_get_their_events_later(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the file's partition stays grey for ever: its rows are there, and no event ever says so."""
     project = sales(folder)
@@ -365,6 +367,7 @@ def test_new_csv_files_are_synced_without_spark(folder: Make) -> None:
     assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 3, "sales/orders_3.csv": 1}
 
 
+@pytest.mark.long
 def test_a_doubtful_line_is_judged_by_spark_beside_the_others(folder: Make) -> None:
     """Otherwise it is lost, or counted twice; and rejected rows of a file that is replaced stay."""
     project = sales(folder, entry={"columns": {"id": "bigint", "amount": "bigint"}})

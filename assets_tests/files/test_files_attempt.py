@@ -106,6 +106,7 @@ def test_one_file_that_ends_the_server_is_found_with_few_servers() -> None:
     assert set(attempt.refused) == {"f700"}
 
 
+@pytest.mark.long
 def test_files_that_a_killed_sync_was_reading_are_suspects(tmp_path: Path) -> None:
     """The record must be in the lake, as another process or host may run the next sync, and must not grow with each sync."""
     attempts = Attempts(str(tmp_path / "lake"), ("landing", "sales"))

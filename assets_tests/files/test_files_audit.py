@@ -56,6 +56,7 @@ def sql(project: Folder, *statements: str) -> None:
             spark.sql(statement.format(**names)).collect()
 
 
+@pytest.mark.long
 def test_what_no_sync_sees_is_found_in_files_and_repaired(sales: Folder) -> None:
     """A file that was changed without another time, or rows that were changed in the lake, would stay wrong for ever."""
     first = sales.audit("sales")["sales"]
@@ -90,6 +91,7 @@ def test_only_the_files_that_differ_are_read_again(sales: Folder) -> None:
     assert {name: len(ids) for name, ids in runs.items() if name} == {"a.csv": 1, "b.csv": 2, "c.csv": 1}
 
 
+@pytest.mark.long
 def test_rows_of_files_that_are_gone_are_judged_by_the_configuration(sales: Folder) -> None:
     """Rows that are kept on purpose would be reported, or rows of no file would never be."""
     sales.one("sales")
@@ -117,6 +119,7 @@ def test_a_file_that_cannot_be_read_is_not_called_complete(folder: Make) -> None
     assert "1 file cannot be read: " in found["message"] and "b.csv.gz" in found["message"], found["message"]
 
 
+@pytest.mark.long
 def test_files_that_change_while_they_are_compared_wait_for_the_next_sync(sales: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A difference would be reported because the folder does not stand still."""
     sales.one("sales")
@@ -137,6 +140,7 @@ def test_files_that_change_while_they_are_compared_wait_for_the_next_sync(sales:
     assert "1 file waits for the next sync" in found["message"], found["message"]
 
 
+@pytest.mark.long
 def test_a_changed_option_is_found(folder: Make) -> None:
     """The lake would not have what the configuration says, and nobody would know."""
     made = folder(containers={"sales": {"glob": "*.csv", "columns": {"id": "bigint", "v": "string"}}})
@@ -146,6 +150,7 @@ def test_a_changed_option_is_found(folder: Make) -> None:
     assert made.audit("sales")["sales"]["status"] == "different"
 
 
+@pytest.mark.long
 def test_more_files_than_a_run_reads_are_synced_and_compared(folder: Make) -> None:
     """The first audit of a large folder would read everything at once, or compare nothing."""
     made = folder(containers={"sales": {"glob": "*.csv"}}, max_files_per_run=2)
@@ -155,6 +160,7 @@ def test_more_files_than_a_run_reads_are_synced_and_compared(folder: Make) -> No
     assert (found["status"], found["rows"], found["partitions_checked"]) == ("equal", 5, 5), found
 
 
+@pytest.mark.long
 def test_a_column_that_came_later_or_was_widened_is_no_difference(folder: Make) -> None:
     """Old files would differ for ever, once another one has brought a column."""
     made = folder(containers={"parts": {"glob": "*.parquet"}})
@@ -169,6 +175,7 @@ def test_a_column_that_came_later_or_was_widened_is_no_difference(folder: Make) 
     assert (found["status"], found["rows"]) == ("equal", 2), found["message"]
 
 
+@pytest.mark.long
 def test_the_check_and_the_records_are_those_of_tables(sales: Folder) -> None:
     """The UI would not show which file differs, and nobody could prove later what was compared."""
     entry = {"glob": "*.csv", "columns": {"id": "bigint", "amount": "bigint"}, "audit": AuditEntry(partitions="rotating 2")}
@@ -221,6 +228,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_each_other_value_of_every_type_of_a_file_has_another_text(spark_home: Path, tmp_path: Path) -> None:
     """A row that differs would be taken for an equal one; and a value that is in the lake as in the file for another one."""
     with open_session(spark_home, name="texts") as spark:

@@ -23,7 +23,7 @@ from incremental_assets.files.rejected import rejected_table
 from incremental_assets.spark.session import open_session
 
 Make = Callable[..., Folder]
-READERS = pytest.mark.parametrize("by", ["", "spark"], ids=["read here", "read by Spark"])
+READERS = pytest.mark.parametrize("by", ["", pytest.param("spark", marks=pytest.mark.long)], ids=["read here", "read by Spark"])
 
 
 def sales(folder: Make, **entry: Any) -> Folder:
@@ -153,6 +153,7 @@ def test_both_readers_make_the_same_table(folder: Make, monkeypatch: pytest.Monk
     assert tables[0] == tables[1] == tables[2]
 
 
+@pytest.mark.long
 def test_a_declared_type_stays(folder: Make) -> None:
     """Whoever declares a type wants to see the rows that do not fit it."""
     project = sales(folder, columns={"value": "bigint"})
@@ -164,6 +165,7 @@ def test_a_declared_type_stays(folder: Make) -> None:
     assert project.one("sales")["status"] == "warning" and rejected(project) == 2
 
 
+@pytest.mark.long
 def test_a_large_table_is_not_rewritten(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single odd cell would make a terabyte be written anew."""
     monkeypatch.setattr(as_text, "REWRITTEN_BYTES", 10)
@@ -177,6 +179,7 @@ def test_a_large_table_is_not_rewritten(folder: Make, monkeypatch: pytest.Monkey
     assert values(project) == ["1", "2"]
 
 
+@pytest.mark.long
 def test_a_table_is_rewritten_in_one_commit_and_older_versions_stay(folder: Make) -> None:
     """Readers would see half a table, or nobody could look up what the values were, or what somebody has noted of a column."""
     project = sales(folder)
@@ -200,6 +203,7 @@ def test_a_table_is_rewritten_in_one_commit_and_older_versions_stay(folder: Make
         assert [field.metadata.get("comment") for field in fields] == [None, None, "the id", "the value"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "other",
     [

@@ -269,6 +269,7 @@ def test_a_manifest_of_another_version_is_written_anew(lake: Lake) -> None:
     assert lake.manifest.remembered("x", 0).files.keys() == {"a.csv"}
 
 
+@pytest.mark.long
 def test_the_manifest_survives_compaction_and_maintenance(lake: Lake) -> None:
     """Otherwise after fifty syncs, or a maintenance, all files are read again, or none is known to be gone."""
     names = [f"{number}.csv" for number in range(COMPACT_AFTER + 5)]

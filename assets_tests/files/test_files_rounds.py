@@ -37,6 +37,7 @@ def test_a_range_whose_end_is_gone_goes_by_the_names_of_files() -> None:
     assert between(known, "b", "cc") == ["b", "c"]
 
 
+@pytest.mark.long
 def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Make) -> None:
     project = daily(folder, 5, prune_files=True)
     project.one("sales")

@@ -140,7 +140,7 @@ FORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
 def test_new_columns_get_the_types_that_spark_gives_them(both: Callable[..., RowsReadHere | None], seed: int) -> None:
     """Otherwise the type of a column depends on which reader has seen the first files. Odd texts come early, late, and in other files."""
     chance = random.Random(seed)

@@ -645,6 +645,7 @@ def test_partitions_without_rows_are_no_longer_counted_in_the_profile(project: C
         _suggested(shop, "orders")
 
 
+@pytest.mark.long
 def test_rules_for_files_are_tried_on_the_newest_files(folder: Callable[..., Folder]) -> None:
     """If rules were tried on the last names instead of the newest files, changes in the data would not be noticed."""
     landing = folder(containers={"orders": {"glob": "*.csv"}})

@@ -71,6 +71,7 @@ def test_a_datastore_has_schedules_of_all_its_containers(shop: Project) -> None:
     assert (found["scan_shop_schedule"], found["profile_shop_schedule"]) == ("0 4 * * *", "0 5 * * 0")
 
 
+@pytest.mark.long
 def test_one_job_syncs_profiles_and_scans_in_this_order(shop: Project) -> None:
     """What was profiled or scanned before the sync would be yesterday's rows."""
     with shop.instance() as instance:
@@ -82,6 +83,7 @@ def test_one_job_syncs_profiles_and_scans_in_this_order(shop: Project) -> None:
     assert max(jobs.index(job) for job in jobs if job.startswith("sync_shop__")) < jobs.index("profile_shop__orders")
 
 
+@pytest.mark.long
 def test_the_job_of_a_datastore_fails_where_a_rule_is_broken_and_looks_at_the_others(shop: Project) -> None:
     shop.sync()
     shop.execute("insert into orders values (3, '2026-03-01', -1)")

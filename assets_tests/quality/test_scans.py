@@ -77,6 +77,7 @@ def shop(project: MakeProject) -> Iterator[Project]:
     yield made
 
 
+@pytest.mark.long
 def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
     """Who has asked to be forgotten is deleted in the source and the lake, and must not live on in records and on pages."""
     options = shop.attributes["containers"]["orders"]
@@ -123,6 +124,7 @@ def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
     assert who.distinct == 3 and not who.frequent and who.minimum is None, "the rest of the states is merged as before"
 
 
+@pytest.mark.long
 def test_a_sync_does_not_wait_for_a_scan_or_profile(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan of all rows takes hours: a sync waited for it, at its own checks, and failed after ten minutes."""
     definition = shop.definition("orders")
@@ -267,6 +269,7 @@ def test_rows_that_move_to_another_partition_keep_their_anomalies(project: MakeP
     assert moved.partition == "2026-04-01"
 
 
+@pytest.mark.long
 def test_a_run_that_writes_nothing_keeps_the_state_of_its_checks(shop: Project) -> None:
     """Dagster takes what stays planned for skipped: the failure that is still there would be gone from the UI."""
     shop.one("orders")
@@ -297,6 +300,7 @@ def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Proje
         assert not result.success and says in failure_of(result.all_events)[1], failure_of(result.all_events)
 
 
+@pytest.mark.long
 def test_files_are_checked_after_a_sync_as_tables_are(folder: Callable[..., Folder]) -> None:
     """A partition is a file there, and nothing tells its rows apart: the anomaly is the file's."""
     rules = [{"rule": "min", "column": "price", "min": 0}, {"rule": "not_null", "columns": ["nope"]}]
@@ -317,6 +321,7 @@ def test_files_are_checked_after_a_sync_as_tables_are(folder: Callable[..., Fold
         made.scan("sales", keys=("bb.csv", "bb.csv"))
 
 
+@pytest.mark.long
 def test_the_command_line_scans_and_prints_the_verdicts(shop: Project) -> None:
     """Exit codes and lines are what scripts go by; an anomaly is settled by a person's word."""
     shop.write()
@@ -357,6 +362,7 @@ def test_a_scan_that_is_killed_leaves_no_rows_that_count(shop: Project) -> None:
     assert line["anomalies"]["open"] == 3 and line["watermark"]["new"] == "2026-03-31"
 
 
+@pytest.mark.long
 def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path) -> None:
     """Without it, a scan of what is new reads the whole table."""
     shop.configure(containers={"orders": {"partition_by": "month"}})

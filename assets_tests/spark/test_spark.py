@@ -149,6 +149,7 @@ def test_sessions_of_several_threads_do_not_share_settings(state: Path) -> None:
     assert len({session for session, _ in answers}) == 3
 
 
+@pytest.mark.long
 def test_delta_tables_can_be_written_and_merged(state: Path, tmp_path: Path) -> None:
     """Otherwise no container can be synced: the server lacks Delta's JARs or its SQL extension."""
     table = f"delta.`{tmp_path / 'table'}`"
@@ -299,6 +300,7 @@ def test_the_server_listens_on_loopback_only(state: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ starting
+@pytest.mark.long
 def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
     """Otherwise two syncs started together each take a JVM's memory, and one of them is never ended."""
     commands = [client("pass", expendable) for _ in range(2)]
@@ -309,6 +311,7 @@ def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
     assert jvms == [record.jvm_pid]
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable: Path) -> None:
     """Otherwise an out-of-memory kill is a page of gRPC, or ten minutes of retries, and needs a person to clean up."""
     ensure_server(expendable)
@@ -323,6 +326,7 @@ def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable
     assert record_of(expendable).jvm_pid != killed.jvm_pid
 
 
+@pytest.mark.long
 def test_the_servers_that_are_running_are_known_without_starting_one(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has ended must not count as running, and one that runs must be reported apart from all others that ever ran."""
     others = tmp_path / "apart"

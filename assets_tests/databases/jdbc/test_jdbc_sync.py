@@ -34,6 +34,7 @@ def test_only_what_is_new_is_read_and_an_audit_finds_both_sides_equal(shop: Call
     assert project.audit("Orders")["Orders"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_an_upsert_follows_times_and_a_row_within_the_lag_is_found(shop: Callable[..., JdbcProject]) -> None:
     """Nobody knows who is open: a row that is committed late, below the watermark, must be found by the lag."""
     project = shop(incremental=["Orders:MOMENT:timestamp!upsert"], containers={"Orders": {"safety_lag": 60, "primary_key": ["ID"]}})
@@ -50,6 +51,7 @@ def test_an_upsert_follows_times_and_a_row_within_the_lag_is_found(shop: Callabl
     assert project.audit("Orders")["Orders"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_rows_without_identifier_are_read_each_time(shop: Callable[..., JdbcProject]) -> None:
     """They belong to no window, and would be lost for ever."""
     project = shop(incremental=["Orders:MOMENT:timestamp"])
@@ -60,6 +62,7 @@ def test_rows_without_identifier_are_read_each_time(shop: Callable[..., JdbcProj
     assert sorted(row[0] for row in project.rows("Orders")) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_table_without_identifier_is_replaced_whole_and_skipped_if_nothing_changed(shop: Callable[..., JdbcProject]) -> None:
     """A snapshot that keeps deleted rows, or that is written again although nothing has changed, is of no use."""
     project = shop()
@@ -84,6 +87,7 @@ def test_a_refresh_of_an_upsert_finds_rows_that_have_moved(shop: Callable[..., J
     assert project.audit("Orders")["Orders"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_a_sweep_removes_what_the_source_has_deleted(shop: Callable[..., JdbcProject]) -> None:
     """A row that the source has deleted would stay in the lake for ever."""
     containers = {"Orders": {"primary_key": ["NOTE"], "deletes": "sweep", "max_deleted_share": 1}}
@@ -111,6 +115,7 @@ def test_a_column_that_comes_is_added(shop: Callable[..., JdbcProject]) -> None:
     assert {row[0]: row[3] for row in project.rows("Orders")} == {1: 5, 2: 5, 3: 5}
 
 
+@pytest.mark.long
 def test_a_key_that_comes_twice_is_refused(shop: Callable[..., JdbcProject]) -> None:
     """JDBC does not say whether a key is one: merged by a wrong one, rows would replace each other."""
     project = shop(incremental=["Orders:ID:integer!upsert"], containers={"Orders": {"primary_key": ["NOTE"]}})
@@ -119,6 +124,7 @@ def test_a_key_that_comes_twice_is_refused(shop: Callable[..., JdbcProject]) -> 
     assert line["status"] == "failed" and "occurs twice" in line["message"], line["message"]
 
 
+@pytest.mark.long
 def test_a_missing_lag_is_refused(shop: Callable[..., JdbcProject]) -> None:
     """Rows that are committed late are found by the lag alone, and nobody but the user knows how late that may be."""
     project = shop(incremental=["Orders:ID:integer"], safety_lag_seconds="auto")
@@ -127,6 +133,7 @@ def test_a_missing_lag_is_refused(shop: Callable[..., JdbcProject]) -> None:
         project.catalog()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{"capture": "log"}, {"hold_back": "writers"}, {"readers": 4}], ids=lambda options: next(iter(options)))
 def test_what_cannot_be_done_is_refused_at_load_time(options: dict[str, Any], shop: Callable[..., JdbcProject]) -> None:
     """Accepted and then not done, the user would rely on it."""
@@ -136,6 +143,7 @@ def test_what_cannot_be_done_is_refused_at_load_time(options: dict[str, Any], sh
         project.catalog()
 
 
+@pytest.mark.long
 def test_a_table_that_is_gone_is_named_and_a_wrong_password_is_not_shown(shop: Callable[..., JdbcProject]) -> None:
     """The message must say what to do, and logs are read by people who must not know the password."""
     project = shop(incremental=["Orders:ID:integer"])
@@ -152,6 +160,7 @@ def test_a_table_that_is_gone_is_named_and_a_wrong_password_is_not_shown(shop: C
     assert "s3cr3t" not in repr(project.component.settings())
 
 
+@pytest.mark.long
 def test_a_view_that_is_named_is_a_container(shop: Callable[..., JdbcProject]) -> None:
     """Spark's list of a schema has tables alone, so that a view has to be named."""
     project = shop(views=["SHOWN"])

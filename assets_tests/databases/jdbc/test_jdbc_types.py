@@ -48,6 +48,7 @@ OWN: dict[str, dict[str, list[tuple[str, Any]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_values_of_every_type_arrive_unchanged(shop: Callable[..., JdbcProject]) -> None:
     """A value that is rounded, or shifted by a calendar or a time zone, would be wrong in the lake, silently."""
     project = shop(incremental=["THINGS:ID:integer"])
@@ -66,6 +67,7 @@ def test_values_of_every_type_arrive_unchanged(shop: Callable[..., JdbcProject])
     assert project.audit("THINGS")["THINGS"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_a_time_finer_than_a_microsecond_is_refused_by_name_or_carried_as_text(shop: Callable[..., JdbcProject]) -> None:
     """Cut without a word, it would be another value in the lake."""
     project = shop()
@@ -80,6 +82,7 @@ def test_a_time_finer_than_a_microsecond_is_refused_by_name_or_carried_as_text(s
     assert project.rows("FINE") == [(1, "2024-01-01 00:00:00.123456789")]
 
 
+@pytest.mark.long
 def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., JdbcProject]) -> None:
     """Left out without a word, the column would be missed later; rounded to 38 digits, it would be wrong."""
     project = shop()
@@ -97,6 +100,7 @@ def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., Jd
     assert project.rows("ODD") == [(1, f"1.{'1' * 40}")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("type_", [pytest.param("date", marks=pytest.mark.long), "timestamp", pytest.param("int", marks=pytest.mark.long)])
 def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., JdbcProject]) -> None:
     """A refreshed partition replaces rows of the lake by rows of the source: if both mean different ones, some are lost or doubled."""

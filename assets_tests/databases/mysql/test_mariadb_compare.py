@@ -55,6 +55,7 @@ def test_equal_rows_are_equal_whatever_is_in_them(shop: Callable[..., MySQLProje
     assert found.equal and found.in_both == 3, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", range(1, 6))
 def test_a_difference_of_each_type_is_found(shop: Callable[..., MySQLProject], tmp_path: Path, column: int) -> None:
     """The demo ends with this comparison: if it saw no difference, it would prove nothing."""
@@ -66,6 +67,7 @@ def test_a_difference_of_each_type_is_found(shop: Callable[..., MySQLProject], t
     assert found.examples_in_lake[0][name] != found.examples_in_source[0][name]
 
 
+@pytest.mark.long
 def test_a_missing_and_a_doubled_row_are_found(shop: Callable[..., MySQLProject], tmp_path: Path) -> None:
     found = compared(shop, tmp_path / "lake", ROWS, [ROWS[0], ROWS[1], ROWS[1]])
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (2, 1, 1), found

@@ -30,6 +30,7 @@ def definition(project: MySQLProject) -> Any:
     return project.definition("orders")
 
 
+@pytest.mark.long
 @BY
 def test_a_prepared_transaction_whose_session_is_gone_holds_the_watermark(by: str, shop: Callable[..., MySQLProject]) -> None:
     """XA: after a crash of the application, its transaction belongs to no session, and may be committed days later."""

@@ -17,6 +17,7 @@ from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.databases.mysql.source import MySQLSource
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("url", "said"),
     [

@@ -15,7 +15,7 @@ from assets_tests.databases.mysql.project import MySQLProject
 WAYS = {"in memory": None, "into files": "arrow", "through Spark": "jdbc"}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [one if one == "in memory" else pytest.param(one, marks=pytest.mark.long) for one in WAYS])
 def test_values_of_every_type_arrive_unchanged(way: str, shop: Callable[..., MySQLProject], monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that is rounded, shifted by a time zone or decoded with another character set would be wrong in the lake, silently."""
     if WAYS[way] is not None:
@@ -67,6 +67,7 @@ def test_a_zero_date_is_refused_with_its_row(shop: Callable[..., MySQLProject]) 
     assert project.table("days").head() is None or project.rows("days") == []
 
 
+@pytest.mark.long
 def test_zero_dates_are_null_if_the_user_says_so(shop: Callable[..., MySQLProject]) -> None:
     """The message of the refusal names this way out."""
     project = shop(zero_dates="null")
@@ -75,6 +76,7 @@ def test_zero_dates_are_null_if_the_user_says_so(shop: Callable[..., MySQLProjec
     assert sorted(project.rows("days"), key=repr) == [(1, date(2024, 1, 1), None), (7, None, None)]
 
 
+@pytest.mark.long
 def test_zero_dates_are_carried_as_text_if_the_user_says_so(shop: Callable[..., MySQLProject]) -> None:
     """The message of the refusal names this way out, too."""
     project = shop(containers={"days": {"text_columns": ["value", "at"]}})
@@ -83,6 +85,7 @@ def test_zero_dates_are_carried_as_text_if_the_user_says_so(shop: Callable[..., 
     assert (7, "0000-00-00", "2024-01-00 00:00:00") in project.rows("days")
 
 
+@pytest.mark.long
 def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., MySQLProject]) -> None:
     """Left out without a word, the column would be missed later."""
     from incremental_assets.core.errors import ConfigurationError
@@ -96,6 +99,7 @@ def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., My
     assert project.rows("places") == [(1,)]
 
 
+@pytest.mark.long
 def test_a_table_without_snapshots_is_refused(shop: Callable[..., MySQLProject]) -> None:
     """MyISAM and the like show each change at once: a read would see some rows before it and some after."""
     project = shop()
@@ -104,7 +108,13 @@ def test_a_table_without_snapshots_is_refused(shop: Callable[..., MySQLProject])
     assert line["status"] == "failed" and "its engine is MyISAM" in line["message"]
 
 
-@pytest.mark.parametrize("type_", ["date", "datetime(6)", "timestamp(6)", "bigint unsigned", "decimal(20,0)", "int"])
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "datetime(6)",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("date", "timestamp(6)", "bigint unsigned", "decimal(20,0)", "int")),
+    ],
+)
 def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., MySQLProject]) -> None:
     """A refreshed partition replaces rows of the lake by rows of the source: if both mean different ones, some are lost or doubled."""
     is_time = type_.startswith(("date", "time"))

@@ -16,6 +16,7 @@ def things(project: ServerProject) -> str:
     return f"create table things (id int primary key, {', '.join(f'c{i} {type_}' for i, type_ in enumerate(project.sql.values))})"
 
 
+@pytest.mark.long
 def test_values_of_every_type_are_hashed_equally(shop: Shop) -> None:
     """A difference would be reported where there is none."""
     project = shop(incremental=["things:id:integer"])
@@ -42,6 +43,7 @@ def test_each_other_value_of_every_type_has_another_hash(shop: Shop) -> None:
             seen.add(total)
 
 
+@pytest.mark.long
 def test_an_audit_finds_what_is_wrong_in_the_lake_and_repairs_it(shop: Shop) -> None:
     """A row that no sync reads again stays wrong for ever, unless an audit finds it."""
     project = shop(incremental=["orders:id:integer"], containers={"orders": {"partition_by": 10}})
@@ -70,6 +72,7 @@ def ordered(shop: Shop, deletes: str, by: By) -> ServerProject:
 SWEPT_BY = pytest.mark.parametrize("by", [By.NUMBER, By.CHANGED], ids=lambda by: by.value)
 
 
+@pytest.mark.long
 @SWEPT_BY
 def test_a_sweep_removes_deleted_rows(by: By, shop: Shop) -> None:
     """Rows that the source has deleted stay in the lake otherwise, as no sync reads them again."""
@@ -78,6 +81,7 @@ def test_a_sweep_removes_deleted_rows(by: By, shop: Shop) -> None:
     project.assert_equal("orders")
 
 
+@pytest.mark.long
 @SWEPT_BY
 def test_a_soft_sweep_marks_deleted_rows(by: By, shop: Shop) -> None:
     """The mark is a column that the source does not have."""

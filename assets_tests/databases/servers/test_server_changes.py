@@ -3,9 +3,12 @@
 Belongs here: what is the same for each server. Does not belong: an ALTER that waits for a sync (``test_mysql_sync``).
 """
 
+import pytest
+
 from assets_tests.databases.servers.parameters import Shop
 
 
+@pytest.mark.long
 def test_columns_that_come_are_added_and_a_dropped_one_is_null(shop: Shop) -> None:
     """An ALTER in the source must neither stop the syncs nor shift values into other columns."""
     project = shop(incremental=["orders:id:integer"])
@@ -21,6 +24,7 @@ def test_columns_that_come_are_added_and_a_dropped_one_is_null(shop: Shop) -> No
     assert sorted(project.rows("orders", "id, value, old, more")) == [(1, 10, 100, None), (2, 20, None, None), (3, 30, None, "x")]
 
 
+@pytest.mark.long
 def test_older_rows_of_a_new_column_are_listed(shop: Shop) -> None:
     """The source fills a new column with its default in rows that no sync reads again: they are NULL in the lake until a refresh."""
     project = shop(incremental=["orders:id:integer"], containers={"orders": {"partition_by": 10}})
@@ -35,6 +39,7 @@ def test_older_rows_of_a_new_column_are_listed(shop: Shop) -> None:
     project.assert_equal("orders", "id, value, more")
 
 
+@pytest.mark.long
 def test_a_table_that_was_renamed_or_truncated_is_named(shop: Shop) -> None:
     """Its rows in the lake must stay, and the message must say what to do."""
     project = shop(incremental=["orders:id:integer"])

@@ -70,6 +70,7 @@ def history(project: ServerProject, seed: int, steps: int) -> None:
         project.assert_equal(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_short_history_loses_and_doubles_no_row(seed: int, shop: Shop) -> None:
     """Each single case may be right and their combination wrong: rows are then missing or doubled for ever."""

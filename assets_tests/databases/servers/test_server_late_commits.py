@@ -10,7 +10,9 @@ from assets_tests.databases.servers.parameters import Shop
 from assets_tests.databases.servers.project import ServerProject
 from assets_tests.databases.servers.sql import PLAIN_USER, By, followed
 
-BY = pytest.mark.parametrize("by", By, ids=lambda by: by.value)
+BY = pytest.mark.parametrize(
+    "by", [one if one is By.CHANGED else pytest.param(one, marks=pytest.mark.long) for one in By], ids=lambda by: by.value
+)
 PASSWORD = "secret"
 
 

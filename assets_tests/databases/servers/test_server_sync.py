@@ -11,7 +11,9 @@ from assets_tests.databases.servers.parameters import Shop
 from assets_tests.databases.servers.sql import By, followed
 from incremental_assets.core.plan import Mode
 
-BY = pytest.mark.parametrize("by", By, ids=lambda by: by.value)
+BY = pytest.mark.parametrize(
+    "by", [one if one is By.CHANGED else pytest.param(one, marks=pytest.mark.long) for one in By], ids=lambda by: by.value
+)
 
 
 @BY
@@ -32,6 +34,7 @@ def test_only_what_is_new_is_read(by: By, shop: Shop) -> None:
     project.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_an_upsert_follows_updates(shop: Shop) -> None:
     """An updated row must replace the old one, wherever in the table that is."""
     project = shop()
@@ -67,6 +70,7 @@ def test_a_key_in_another_case_is_another_key(shop: Shop) -> None:
     project.assert_equal("names", "name, value")
 
 
+@pytest.mark.long
 def test_a_table_without_identifier_is_replaced_whole_and_skipped_if_nothing_changed(shop: Shop) -> None:
     """A snapshot that keeps deleted rows, or that is read again although nothing has changed, is of no use."""
     project = shop()
@@ -85,6 +89,7 @@ def test_a_table_without_identifier_is_replaced_whole_and_skipped_if_nothing_cha
     project.assert_equal("lists")
 
 
+@pytest.mark.long
 def test_a_refresh_of_a_partition_removes_deleted_rows_and_leaves_the_others(shop: Shop) -> None:
     """A refresh is how deleted and changed old rows are repaired; it must touch what was asked for alone."""
     project = shop(incremental=["orders:id:integer"], containers={"orders": {"partition_by": 10}})
@@ -98,6 +103,7 @@ def test_a_refresh_of_a_partition_removes_deleted_rows_and_leaves_the_others(sho
     project.assert_equal("orders")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [By.CREATED_UPSERT, pytest.param(By.CHANGED, marks=pytest.mark.long)], ids=lambda by: by.value)
 def test_a_container_may_be_partitioned_by_another_column(by: By, shop: Shop) -> None:
     """A row that moves must be counted in both months, and a refresh of one must replace that month's rows, and no others."""
@@ -123,6 +129,7 @@ def test_a_container_may_be_partitioned_by_another_column(by: By, shop: Shop) ->
     assert project.audit("orders")["orders"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_a_partition_of_another_column_is_audited_and_repaired(shop: Shop) -> None:
     """Rows that changed behind the identifier's back are found in the month that they belong to, and a refresh repairs no other month."""
     by_month = {"column": "ordered", "every": "month"}
@@ -143,6 +150,7 @@ def test_a_partition_of_another_column_is_audited_and_repaired(shop: Shop) -> No
     project.assert_equal("orders", "id, ordered, value")
 
 
+@pytest.mark.long
 def test_rows_too_large_for_memory_are_written_all_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the estimate took for few go into files in the middle of the read, and none may be lost on the way."""
     project = shop(incremental=["orders:id:integer!upsert"])

@@ -106,6 +106,7 @@ def is_name(word: str) -> bool:
     return word in NAMES or (word[:1] == "c" and word[1:].isdigit())
 
 
+@pytest.mark.long
 def test_each_statement_of_the_tests_is_one_of_tsql(statements: dict[str, list[str]]) -> None:
     """A typing error in a test that nobody has run would stop the first user who runs it."""
     sent = {statement: test for test, of_test in statements.items() for statement in of_test}
