@@ -70,7 +70,7 @@ tests: install
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
 test-all: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
-	$(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
+	$(if $(ROTATION),,TESTS_SPARK=generated) $(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
 
 test-cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'

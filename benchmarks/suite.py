@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 import psutil
 
-INTERVAL = 0.3
+INTERVAL = 1.0
 PHASES = ("setup", "call", "teardown")
 KINDS = {
     "SparkConnectServer": "Spark servers",

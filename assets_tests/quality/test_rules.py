@@ -3,7 +3,7 @@
 Belongs here: what a rule says of rows, partitions and tables; its words; what is refused before anything runs. Does not belong: runs, the
 command line (``test_scans``), anomalies (``test_anomalies``), what is kept of a scan (``test_quality_records``).
 
-One table, one sync, five scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
+One table, one sync, three scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
 number. What cannot be asked here, PostgreSQL has to refuse as well.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import dagster as dg
 import psycopg
 import pytest
 from hypothesis import given
@@ -33,6 +34,7 @@ from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, c
 from incremental_assets.core.rules.values import EMAIL, RowRule
 from incremental_assets.core.schema import Column
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
+from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality import failed_rows
@@ -359,13 +361,12 @@ OPEN = [
 # ---------------------------------------------------------------- the scans
 @dataclass(frozen=True)
 class Scanned:
-    """``alone``: scans of single partitions. ``asked``: for which rules and partitions earlier scans' numbers were wanted."""
+    """``asked``: for which rules and partitions earlier scans' numbers were wanted."""
 
     source: psycopg.Connection
     whole: ScanResult
     part: ScanResult
     passing: ScanResult
-    alone: Sequence[ScanResult]
     asked: list[tuple[list[str], list[str | None]]] = field(repr=False)
 
     def verdicts(self, case: Case) -> dict[str | None, Verdict]:
@@ -385,9 +386,24 @@ class NotedRecords(Records):
         return super().metrics(container, rules, partitions, statuses)
 
 
+@dataclass
+class Scanning:
+    """The container that one sync has filled without rules, and scans of it."""
+
+    source: psycopg.Connection
+    records: NotedRecords
+    definition: TableDefinition
+    instance: dg.DagsterInstance
+    head: Any
+    lake: LakeScope
+
+    def scan(self, rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Sequence[Anomaly] = ()) -> ScanResult:
+        scope = requested_scope(self.definition, self.instance, ScanRequest(ScanMode.partitions, keys, nulls), self.head, None)
+        return scan(self.lake, self.head, scope, rules, now=NOW, timezone="UTC", earlier=self.records, anomalies=opened)
+
+
 @pytest.fixture(scope="module")
-def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
-    """One sync without rules, then three scans of what it wrote."""
+def scanning(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanning]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
             patch.delenv(name, raising=False)
@@ -403,22 +419,23 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
         with lake.stack, project.instance() as instance:
             # Of few rows, planning anew between the stages of a query costs more than it brings.
             lake.spark.conf.set("spark.sql.adaptive.enabled", "false")
-
-            def scanned_by(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Sequence[Anomaly] = ()) -> ScanResult:
-                scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
-                return scan(lake, head, scan_scope, rules, now=NOW, timezone="UTC", earlier=records, anomalies=opened)
-
-            whole = scanned_by([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True)
-            passing = scanned_by(PASSING, KEYS, True)
-            asks = requested_scope(definition, instance, ScanRequest(), head, None).question_digest(STORED)
-            january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
-            february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
-            records.record(ScanOperation("earlier", "shop/mixed", 0, 1, OperationResult.SUCCESS), [january, february], (), ())
-            alone = [scanned_by([case.rule for case in WHOLE if case.kind != TABLE], (key,), False) for key in (FEBRUARY, MARCH)]
-            patch.setattr(failed_rows, "MOST_ROWS", 2)
-            part = scanned_by([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
-        yield Scanned(project.source, whole, part, passing, alone, records.asked)
+            yield Scanning(project.source, records, definition, instance, head, lake)
         project.source.close()
+
+
+@pytest.fixture(scope="module")
+def scanned(scanning: Scanning) -> Scanned:
+    """Three scans of what was synced."""
+    whole = scanning.scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True)
+    passing = scanning.scan(PASSING, KEYS, True)
+    asks = requested_scope(scanning.definition, scanning.instance, ScanRequest(), scanning.head, None).question_digest(STORED)
+    january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
+    february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
+    scanning.records.record(ScanOperation("earlier", "shop/mixed", 0, 1, OperationResult.SUCCESS), [january, february], (), ())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failed_rows, "MOST_ROWS", 2)
+        part = scanning.scan([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
+    return Scanned(scanning.source, whole, part, passing, scanning.records.asked)
 
 
 # ---------------------------------------------------------------- the same questions in PostgreSQL
@@ -543,10 +560,13 @@ def test_rules_of_the_table_are_judged_as_by_sql(scanned: Scanned, case: Case) -
         assert verdict.value == pytest.approx(float(row[0])), verdict
 
 
-def test_a_partition_scanned_alone_is_judged_as_among_others(scanned: Scanned) -> None:
+@pytest.mark.long
+def test_a_partition_scanned_alone_is_judged_as_among_others(scanning: Scanning, scanned: Scanned) -> None:
     """Its rows are aggregated without groups. A number that differs, or a rule that cannot be evaluated over no rows, would be a verdict
     that depends on how a scan was started."""
-    for place, result in zip((FEBRUARY, MARCH), scanned.alone, strict=True):
+    rules = [case.rule for case in WHOLE if case.kind != TABLE]
+    for place in (FEBRUARY, MARCH):
+        result = scanning.scan(rules, (place,), False)
         among = {one.rule: (one.status, one.rows, one.asserted, one.failed) for one in scanned.whole.verdicts if one.partition == place}
         found = {one.rule: (one.status, one.rows, one.asserted, one.failed) for one in result.verdicts if one.partition == place}
         assert found == {rule: among[rule] for rule in found} and len(found) > 50
