@@ -64,8 +64,9 @@ lint: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/dg check defs
 
+# ORDER='--random-order --random-order-seed=7' shuffles them.
 tests: install
-	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE)
+	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE) $(ORDER)
 
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
 test-all: install

@@ -581,7 +581,7 @@ def run(mutant: Mutant, environment: dict[str, str]) -> bool:
         file.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
         test_file, _, test = mutant.test.partition("::")
         chosen = f"{file_named(test_file).relative_to(ROOT)}::{test}"
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", chosen]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not long and not s3", chosen]
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
             raise RuntimeError(f"{mutant.test} did not run:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
