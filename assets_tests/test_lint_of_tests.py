@@ -129,6 +129,30 @@ def test_the_lint_finds_ways_that_check_nothing(body: str, found: bool) -> None:
     assert isinstance(test, ast.FunctionDef) and _unchecked(test) is found
 
 
+def _sleeps(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls of `time.sleep` that are not within a loop with a condition, as one that waits for something has."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call) and ast.unparse(child.func) == "time.sleep":
+            yield child
+        if not isinstance(child, ast.While):
+            yield from _sleeps(child)
+
+
+def test_a_sleep_outside_of_a_loop_has_its_reason_beside_it() -> None:
+    """A sleep that waits for something fails on a busy machine, or makes each run longer; `wait_for`, an event or a clock of the test does
+    not. What is left are moments of a kill, a server's clock, and that something does not happen."""
+    lines = {path: path.read_text(encoding="utf-8").splitlines() for path in FILES}
+    sleeps = [(path, one.lineno) for path in FILES for one in _sleeps(_tree(path))]
+    assert [f"{path.name}:{number}" for path, number in sleeps if "#" not in lines[path][number - 1]] == []
+
+
+def test_a_limit_of_seconds_says_how_long_the_work_would_take() -> None:
+    """A limit that is near to the time of the work fails on a busy machine. How fast something is, `benchmarks` measure."""
+    clocks = re.compile(r"time\.(monotonic|time|perf_counter)\(\) - \w+ <=? ")
+    found = [(path, one) for path in FILES for one in ast.walk(_tree(path)) if isinstance(one, ast.Assert)]
+    assert [f"{path.name}:{one.lineno}" for path, one in found if clocks.match(ast.unparse(one.test)) and one.msg is None] == []
+
+
 def test_the_lint_knows_the_functions_that_check() -> None:
     """Of all that the tests call, these do assert, themselves or through others; the last two never do."""
     assert {"assert_equal", "wait_for", "compare_odd_files"} <= _checking()
