@@ -71,6 +71,19 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -
         time.sleep(0.05)
 
 
+def statements_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that this process sends to PostgreSQL by psycopg from now on, as they are sent."""
+    sent: list[str] = []
+    real = psycopg.Cursor.execute
+
+    def execute(self: psycopg.Cursor[Any], query: Any, *arguments: Any, **options: Any) -> Any:
+        sent.append(str(query))
+        return real(self, query, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", execute)
+    return sent
+
+
 @contextlib.contextmanager
 def without_the_last_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets the last window of each load in the block fail, as if the network were gone."""

@@ -90,7 +90,7 @@ def wait_for_the_last_commit(project: Project) -> None:
     versions = [-1]
     while versions[-1] != (now := sum(1 for _ in project.lake_root.rglob("_delta_log/*.json"))):
         versions.append(now)
-        time.sleep(1.5)
+        time.sleep(1.5)  # what Spark has read already is written and committed within that time, and nobody could tell when it begins
 
 
 def tables(project: Project, names: list[str]) -> None:
@@ -115,6 +115,7 @@ def change_after(project: Project, name: str, round_: int) -> None:
     do(project.source, f"update {name} set note = 'later', updated_at = now() where id between 1 and 50")
 
 
+# The words after which a sync is killed, and how many seconds after them: it is killed anywhere in its work, and not where it stands ready.
 FIRST = [("first sync", 0.0), ("first sync", 0.5), ("first sync", 1.2), ("first sync", 2.0), ("wrote", 0.0), ("rows so far", 0.0)]
 LATER = [("is new since", 0.0), ("is new since", 0.5), ("is new since", 1.2), ("is new since", 2.0), ("wrote", 0.0), ("rows so far", 0.0)]
 
@@ -133,7 +134,7 @@ def test_a_first_load_that_is_killed_is_completed_by_the_next_sync(
     for name, (words, seconds) in zip(names, FIRST, strict=True):
         command = Command(shop, "sync", f"shop/{name}")
         assert command.wait_until(words), command.stderr
-        time.sleep(seconds)
+        time.sleep(seconds)  # see FIRST
         killed += command.kill()
         do(shop.source, f"delete from {name} where day = '2026-03-31' and id % 2 = 0")  # each sync reads the newest day again
         do(shop.source, f"insert into {name} select -i, '2026-04-15', 'later' from generate_series(1, 500) i")
@@ -169,7 +170,7 @@ def _kill_in_an_upsert(project: MakeProject, points: list[tuple[str, float]]) ->
             change(shop, "t", round_)
             command = Command(shop, "sync", "shop/t")
             assert command.wait_until(words), command.stderr
-            time.sleep(wait)
+            time.sleep(wait)  # see FIRST
             killed, wait = command.kill(), wait / 2
         change_after(shop, "t", round_)
         shop.one("t")
@@ -211,7 +212,7 @@ def sync_and_kill_server(project: Project, name: str, words: str, seconds: float
     command = Command(project, "sync", f"shop/{name}", environment=without_remote(project))
     assert command.wait_until(words), command.stderr
     wait_for(lambda: server.Home(project.home).record() is not None, "the server runs")
-    time.sleep(seconds)
+    time.sleep(seconds)  # the server, too, is killed anywhere in its work
     kill_server(project)
     code, lines = command.end()
     assert "Traceback" not in command.stderr, command.stderr
@@ -443,11 +444,9 @@ def test_an_interrupted_sync_leaves_nothing_behind(
         command = Command(shop, "sync", "--jobs", "2", *(["shop/gated"] if alone else []))
         wait_for(lambda: waits_at_the_gate(shop), "its read stands at the gate")
         children = psutil.Process(command.process.pid).children(recursive=True)
-        began = time.monotonic()
         command.process.send_signal(number)
-        code, _ = command.end()
+        code, _ = command.end(60)  # its read would stand at the gate for ever
         assert code == 130, command.stderr
-        assert time.monotonic() - began < 60
         assert "Traceback" not in command.stderr, command.stderr
         assert psutil.wait_procs(children, timeout=10)[1] == []
         with shop.instance() as instance:

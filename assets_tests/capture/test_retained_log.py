@@ -45,7 +45,7 @@ def test_each_sync_says_how_much_log_the_source_keeps(loaded: Project) -> None:
     (first,) = history(loaded)
     assert first.passed and "bytes of its log" in (first.description or ""), first
     loaded.execute("update orders set note = 'changed' where id = 1")
-    time.sleep(1.1)
+    time.sleep(1.1)  # so that the first change is clearly older than the second, which is read at once
     loaded.execute("update orders set note = 'changed' where id = 2")
     loaded.one("orders")
     newest, _ = history(loaded)

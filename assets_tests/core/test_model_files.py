@@ -258,7 +258,7 @@ def test_matching_takes_no_exponential_time() -> None:
     begun = time.monotonic()
     assert not matches("**/*_*_*_*_*_*_*_*.csv", "_" * 250)
     assert not matches("/".join(["**/x*"] * 8), "/".join("x" * 200) + "/y")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 2, "to try all ways of matching would take years"
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,16 @@
 Belongs here: the decision. Does not belong: the statements that change the table (``test_schema_changes``).
 """
 
+import itertools
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.schema import Column, Evolution, plan_evolution, widens
 
 SIMPLE = ["smallint", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "boolean", "binary"]
-decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: f"decimal({p},{s})"))
-types = st.sampled_from(SIMPLE) | decimals
+DECIMALS = [f"decimal({p},{s})" for p in range(1, 39) for s in (0, 1, 2, 9, 18, 37, 38) if s <= p]
 
 INTEGER_RANGE = {"smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
@@ -40,12 +38,13 @@ def holds_every_value(old: str, new: str) -> bool:
     return (old, new) in {("float", "double"), ("date", "timestamp_ntz")}
 
 
-@given(types, types)
-def test_a_widened_type_holds_every_old_value(old: str, new: str) -> None:
+def test_a_widened_type_holds_every_old_value() -> None:
     """Otherwise old rows are rounded, cut or nulled by a change of the source's column."""
-    if widens(old, new):
-        assert old != new and holds_every_value(old, new)
-        assert not widens(new, old), "the wider of two types is one of them"
+    widened = [(old, new) for old, new in itertools.product([*SIMPLE, *DECIMALS], repeat=2) if widens(old, new)]
+    assert len(widened) > 1000
+    for old, new in widened:
+        assert old != new and holds_every_value(old, new), (old, new)
+        assert not widens(new, old), f"the wider of {old} and {new} is one of them"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Belongs here: the sharing of the work, by real processes. Does not belong: inter
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from incremental_assets.dagster import parallel_sync
 from incremental_assets.dagster.parallel_sync import sync_beside_workers
 from incremental_assets.dagster.runner import Runner, SyncOptions
@@ -22,11 +21,14 @@ from incremental_assets.dagster.runs.workers import run_in_workers
 DEADLY = 7
 
 
-def work(_: Path) -> Callable[[int], dict[str, Any]]:
+def work(folder: Path) -> Callable[[int], dict[str, Any]]:
+    """Work that no worker has finished before a second one has begun some, so that both take part."""
+
     def run(task: int) -> dict[str, Any]:
         if task == DEADLY:
             os._exit(9)
-        time.sleep(0.02)
+        (folder / str(os.getpid())).touch()
+        wait_for(lambda: len(list(folder.iterdir())) > 1, "a second worker has begun a task", 60)
         return {"task": task, "by": os.getpid()}
 
     return run
@@ -44,7 +46,6 @@ def test_each_task_is_done_once_though_a_worker_dies_and_others_take_tasks_too(t
     def take_some() -> None:
         for _ in range(20):
             here.append(waiting.popleft())
-            time.sleep(0.005)
 
     waiting.remove(DEADLY)
     waiting.append(DEADLY)

@@ -37,6 +37,7 @@ from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
+from assets_tests.harness import wait_for
 from incremental_assets.dagster.metadata import add_metadata_of_partitions
 from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, log_evaluations_together, store_events_in_batches
 from incremental_assets.dagster.runs.ordinary_run import REPOSITORY
@@ -434,10 +435,8 @@ def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[A
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("select pg_advisory_lock(7)")
         thread.start()
-        for _ in range(600):
-            if other.execute("select 1 from pg_locks where locktype = 'advisory' and not granted").fetchone():
-                break
-            threading.Event().wait(0.1)
+        waiting = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+        wait_for(lambda: other.execute(waiting).fetchone(), "the write stands at the lock", 60)
         spark.sql(f"alter table delta.`{url}` set tblproperties ('mine' = 'second')")
     thread.join(120)
     assert len(failed) == 1 and "DELTA_METADATA_CHANGED" in str(failed[0])

@@ -6,14 +6,13 @@ histories (``test_watermark_rule``), and histories with real syncs (``test_prope
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from incremental_assets.core.lag import AUTO_LAG_SECONDS
 from incremental_assets.core.watermark import Pending, advance
 from incremental_assets.dagster.watermarks import newest_watermark
@@ -36,11 +35,8 @@ def gates(url: str, *numbers: int) -> Iterator[psycopg.Connection]:
 
 def waits_at(holder: psycopg.Connection, number: int) -> None:
     """Returns once somebody waits for the lock."""
-    deadline = time.monotonic() + 60
     query = "select exists (select from pg_locks where locktype = 'advisory' and objid = %s and not granted)"
-    while holder.execute(query, [number]).fetchone() != (True,):
-        assert time.monotonic() < deadline, f"no session waits for lock {number}"
-        time.sleep(0.02)
+    wait_for(lambda: holder.execute(query, [number]).fetchone() == (True,), f"a session waits for lock {number}", 60)
 
 
 def in_background(url: str, *messages: str) -> threading.Thread:
@@ -174,6 +170,15 @@ def test_our_own_reads_hold_nothing_back(project: Make) -> None:
         assert plans.watermark is not None
 
 
+def pass_by(source: psycopg.Connection, margin: float) -> None:
+    """Waits until the margin has passed by the source's clock, and all transactions have ended that were open in this moment."""
+    begun = source.execute(b"select clock_timestamp()").fetchall()[0][0]
+    is_over = """select clock_timestamp() > %(begun)s + %(margin)s * interval '1 second' and not exists (select from pg_stat_activity
+        where xact_start <= %(begun)s and backend_type = 'client backend' and datname = current_database() and pid <> pg_backend_pid())"""
+    values = {"begun": begun, "margin": margin}
+    wait_for(lambda: source.execute(is_over.encode(), values).fetchone() == (True,), "what was open has ended")
+
+
 def plain_role(shop: Project) -> str:
     """The URL of a role that may read the table and nothing else."""
     if shop.source.execute("select 1 from pg_roles where rolname = 'plain'").rowcount == 0:  # a role belongs to all databases of a server
@@ -201,17 +206,15 @@ def test_the_watermark_moves_beside_a_pool_that_is_always_busy(project: Make, ro
             thread.start()
         with reader_of(shop, url=url, margin=0.2) as reader:
             plans = Plans(reader)
-            while (highest := plans.reader.highest().value) is None or not shop.source.execute(
-                "select 1 from event limit 21"
-            ).rowcount > 20:
-                time.sleep(0.05)
+            wait_for(lambda: shop.source.execute("select 1 from event limit 21").rowcount > 20, "the pool is at work")
+            wait_for(lambda: reader.highest().value is not None, "a row is older than the margin")
+            first = reader.highest().value
             plans.sync()  # beside some of twenty transactions
-            first = highest
-            time.sleep(0.5)
+            pass_by(shop.source, 0.2)
             plans.sync()
-            assert plans.watermark is not None and plans.watermark >= first, "within two syncs"
+            assert plans.watermark is not None and first is not None and plans.watermark >= first, "within two syncs"
             before = plans.watermark
-            time.sleep(0.5)
+            pass_by(shop.source, 0.2)
             plans.sync()
             assert plans.watermark > before
     finally:
@@ -282,21 +285,32 @@ def test_a_sync_without_changes_moves_the_watermark_to_a_pending_value(project: 
 
 
 @pytest.mark.long
-def test_rows_within_the_margin_are_read_again_until_it_has_passed(project: Make) -> None:
+def test_rows_within_the_margin_are_read_again_until_it_has_passed(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise rows are lost whose message had arrived and was not visible yet, or a table without new rows is never skipped."""
-    shop = project(**EVENTS, watermark_margin_seconds=3)
+    shop = project(**EVENTS, watermark_margin_seconds=1)
     shop.execute(TABLE + "insert into event values (1, now() - interval '1 hour')")
-    shop.execute("insert into event values (2)")
-    before = shop.source.execute("select clock_timestamp()").fetchone()
-    first = shop.one("event")
+    highest, snapshot = PostgresReader.highest, PostgresReader.snapshot
+    insert = "insert into event select max(id) + 1, {} from event"
+
+    def below_a_new_row(reader: PostgresReader) -> Any:
+        shop.execute(insert.format("clock_timestamp()"))
+        return highest(reader)
+
+    @contextlib.contextmanager
+    def before_an_older_row(reader: PostgresReader) -> Iterator[str]:
+        with snapshot(reader) as name:
+            shop.execute(insert.format("max(at) - interval '0.1 seconds'"))
+            yield name
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresReader, "highest", below_a_new_row)
+        patched.setattr(PostgresReader, "snapshot", before_an_older_row)
+        first = shop.one("event")
     assert first["watermark"]["held_back_by"] is None and first["status"] == "synced"
-    state = shop.table("event").head()
-    assert state is not None and before is not None
-    shop.execute("insert into event values (3, clock_timestamp() - interval '2 seconds')")
-    time.sleep(3.5)
+    pass_by(shop.source, 1)
     assert shop.one("event")["rows_read"] >= 1
     shop.assert_equal("event")
-    time.sleep(3.5)
+    pass_by(shop.source, 1)
     shop.one("event")
     assert shop.one("event")["status"] == "skipped"
     head = shop.table("event").head()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from assets_tests.harness import wait_for
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy
 from incremental_assets.delta import lease as leases
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
@@ -52,7 +53,7 @@ def freeze(lease: Lease) -> None:
 def test_a_second_host_is_refused_and_sees_who_holds_the_lease(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     said: list[str] = []
     first = host("one")
-    with taken(tmp_path, first), pytest.raises(ContainerBusy) as busy, taken(tmp_path, host("two"), wait=4, said=said):
+    with taken(tmp_path, first), pytest.raises(ContainerBusy) as busy, taken(tmp_path, host("two"), wait=1, said=said):
         pass
     assert f"it is being synced by run run-one on host {first.host} (pid {os.getpid()}, since " in str(busy.value)
     assert said == [f"shop/orders: waits for {first}"]
@@ -101,9 +102,7 @@ def test_a_host_that_loses_its_lease_is_notified(tmp_path: Path, host: Callable[
                 break
             except leases.CommitFailedError:
                 continue
-        limit = time.monotonic() + 20
-        while not lost and time.monotonic() < limit:
-            time.sleep(0.05)
+        wait_for(lambda: lost, "the renewal notices it", 20)
         assert lost == [True]
         with pytest.raises(ConcurrentWriteError):
             lease.expect_held()
@@ -146,7 +145,7 @@ def _adds(lake: str, home: str, times: int) -> None:
     for _ in range(times):
         with held("c", lake, PATH, this_holder(Path(home), "r"), time.monotonic() + 300, lambda _: None, lambda: None):
             value = int(counter.read_text())
-            time.sleep(0.002)
+            time.sleep(0.002)  # without the lease, another host reads the same value meanwhile
             counter.write_text(str(value + 1))
 
 

@@ -118,7 +118,7 @@ def test_a_daemon_that_is_restarted_in_mid_run_ends_no_run_and_forgets_none(clus
     with in_mid_load(cluster) as run:
         daemon.kill()
         queued = sync(cluster, "other")
-        time.sleep(5)
+        time.sleep(5)  # a daemon begins what is in its queue within that time
         assert cluster.runs.status(queued) is DagsterRunStatus.QUEUED
         assert cluster.runs.status(run) is DagsterRunStatus.STARTED
         daemon.start()
@@ -132,7 +132,7 @@ def test_a_store_that_is_gone_for_ten_seconds_loses_no_rows(cluster: LocalCluste
     store = cluster.services[Service.STORE]
     with in_mid_load(cluster) as run:
         store.kill()
-    time.sleep(10)
+    time.sleep(10)  # the fault itself: while the store is gone, the tasks try to write again and again
     store.start()
     expect_nothing_lost(cluster, run)
     with in_mid_load(cluster) as run:  # what was written before the store ended is still there, and takes new rows

@@ -330,6 +330,7 @@ def test_syncs_of_files_that_are_killed_lose_and_double_no_row(folder: Make) -> 
     """The command line really killed, at ten moments of its syncs; between them files come, change and go."""
     project = sales(folder, prune_files=True)
     project.write()
+    whole, killed = 10.0, 0
     expected: dict[str, int] = {}
     for number in range(10):
         for name in (f"sales/orders_{number}.csv", f"sales/orders_{number // 2}.csv", f"sales/orders_x{number}.csv"):
@@ -340,11 +341,15 @@ def test_syncs_of_files_that_are_killed_lose_and_double_no_row(folder: Make) -> 
             del expected[f"sales/orders_x{number - 1}.csv"]
         command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(project.path), "sync", "landing", "--json"]
         process = subprocess.Popen(command, env=project.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        began = time.monotonic()
         try:
-            process.wait(3.0 + number * 0.5)
+            process.wait(whole * (0.4 + 0.06 * number))
+            whole = time.monotonic() - began  # how long a sync takes here, for the moments of those that follow
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            killed += 1
+    assert killed >= 5
     _, lines, _ = project.cli("sync", "landing", "--json")
     assert lines[0]["status"] in ("synced", "skipped"), lines[0]["message"]
     assert project.files("sales") == expected

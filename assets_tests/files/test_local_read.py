@@ -140,18 +140,23 @@ FORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
-def test_new_columns_get_the_types_that_spark_gives_them(both: Callable[..., RowsReadHere | None], seed: int) -> None:
-    """Otherwise the type of a column depends on which reader has seen the first files. Odd texts come early, late, and in other files."""
-    chance = random.Random(seed)
+def files_of_new_columns(chance: random.Random) -> dict[str, bytes]:
+    """Three files of columns of different forms, with odd texts that come early, late, and in other files."""
     names = [f"c{i}" for i in range(24)]
     columns = [list(chance.choice(FORMS)) for _ in names]
     rows = [[chance.choice([*texts, texts[0], ""]) for texts in columns] for _ in range(300)]
     for _ in range(4):
         rows[chance.choice([0, 150, 299])][chance.randrange(len(names))] = chance.choice([c for c in CELLS if not set(c) & set(',"\r')])
     rows[0][0] = rows[0][0] or "x"
-    files = {f"{i}.csv": "\n".join(map(",".join, (names, *rows[i * 100 : i * 100 + 100]))).encode() for i in range(3)}
-    both(files)
+    return {f"{i}.csv": "\n".join(map(",".join, (names, *rows[i * 100 : i * 100 + 100]))).encode() for i in range(3)}
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
+def test_new_columns_get_the_types_that_spark_gives_them(both: Callable[..., RowsReadHere | None], seed: int) -> None:
+    """Otherwise the type of a column depends on which reader has seen the first files."""
+    chance = random.Random(seed)
+    # Files of which an odd text would change a type are left to Spark, so that there is nothing to compare.
+    assert any(both(files_of_new_columns(chance)) is not None for _ in range(10))
 
 
 def test_a_type_that_the_beginning_suggests_does_not_hold_for_what_follows(

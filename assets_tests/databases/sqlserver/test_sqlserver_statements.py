@@ -52,10 +52,11 @@ def test_every_statement_is_the_one_that_was_reviewed() -> None:
 def test_no_function_that_makes_a_statement_is_left_out() -> None:
     """Its statement would be neither parsed nor reviewed."""
     names = {name.split(": ")[1].split(" ")[0] for name in made()}
-    for module in (hashed_rows, introspect, keys, session, statements, transactions, watch):
-        for name, one in inspect.getmembers(module, inspect.isfunction):
-            if name.endswith("_query") and one.__module__ == module.__name__:
-                assert name in names, f"{module.__name__}.{name}"
+    modules = hashed_rows, introspect, keys, session, statements, transactions, watch
+    functions = [(module.__name__, one) for module in modules for _, one in inspect.getmembers(module, inspect.isfunction)]
+    wanted = {one.__name__ for module, one in functions if one.__module__ == module and one.__name__.endswith("_query")}
+    assert len(wanted) > 20
+    assert wanted <= names
 
 
 @pytest.mark.parametrize("text", [text for text in made().values() if text not in UNKNOWN_TO_SQLGLOT], ids=lambda text: text[:40])
@@ -84,8 +85,6 @@ def test_hostile_names_stay_names(seed: int) -> None:
     chance = random.Random(seed)
     name, identifier, value, schema = hostile.names(chance, 4, without=".")  # a dot parts schema and table in the YAML
     by = list(IDENTIFIERS)[seed % len(IDENTIFIERS)]
-    if {identifier.lower(), value.lower()} & {"key"} or identifier.lower() == value.lower():
-        return
     container = followed(by, name, identifier, value)
     plain = dict(statements_of(followed(by)))
     for function, text in statements_of(container, (hostile.text(chance),)):
@@ -112,9 +111,9 @@ def test_the_yaml_condition_is_bound_to_each_read() -> None:
     """``where: a or b`` without parentheses would select rows of other windows."""
     container = followed("id")
     limited = _with_where(container, "[value] = 'x' or 1 = 1")
-    for function, text in statements_of(limited):
-        if function in ("select_of", "count_query", "highest_query", "lowest_query", "by_partition"):
-            assert "([value] = 'x' or 1 = 1)" in text, function
+    texts = dict(statements_of(limited))
+    for function in ("select_of", "count_query", "highest_query", "lowest_query", "by_partition"):
+        assert "([value] = 'x' or 1 = 1)" in texts[function], function
 
 
 def _with_where(container: Container, where: str) -> Container:
