@@ -1,12 +1,13 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo cluster test lint tests test-all test-cluster test-s3 ui bench bench-quick clean constraints
+.PHONY: help install demo cluster test lint format types tests test-all test-cluster test-s3 ui bench bench-quick clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
 BIN := .venv/bin
-# Two processes with a PostgreSQL and a Spark server each; a file's tests stay together, as they share what is set up.
-BESIDE := --numprocesses 2 --dist loadfile
+# Two processes with a PostgreSQL each; a file's tests stay together, as they share what is set up. The files stay in order, as the few tests
+# that begin with a server of their own would otherwise be the end.
+BESIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
@@ -53,13 +54,17 @@ cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/python -m deploy.cluster --scale $(SCALE) $(if $(KEEP),--keep)
 
-# The static checks take longer than a second each, so they run beside the tests.
-test:
-	@$(MAKE) --no-print-directory --jobs=2 lint tests
+# What takes a second comes first, and the static checks that take longer run beside the tests.
+test: format
+	@$(MAKE) --no-print-directory --jobs=2 types tests
 
-lint: install
+lint: format types
+
+format: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: install
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright --level error
 	$(BIN)/dg check defs
@@ -71,7 +76,7 @@ tests: install
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
 test-all: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
-	$(if $(ROTATION),,TESTS_SPARK=generated) $(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
+	$(if $(ROTATION),,TESTS_SPARK=generated) $(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) $(ROTATION)
 
 test-cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'

@@ -41,7 +41,7 @@ def _wait_for_no_disk(connection: Any, _: Any) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("incremental_assets", "random histories of the watermark rule")
-    group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
+    group.addoption("--histories", type=int, default=600, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
     group.addoption("--steps", type=int, default=45, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
     group.addoption("--rotation", type=float, metavar="MINUTES", help="run files in an order that depends on the commit, for so long")

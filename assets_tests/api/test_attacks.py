@@ -20,6 +20,8 @@ from incremental_assets.api.connections import IDLE_SECONDS
 from incremental_assets.api.guard import MOST_REQUESTS
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.long
+
 OPERATION = "/api/operations/00000000-0000-0000-0000-000000000000"
 EVERY = [
     ("GET", "/api/operations"), ("GET", OPERATION), ("POST", "/api/operations/run"), ("POST", f"{OPERATION}/abort"),
@@ -47,7 +49,6 @@ def yaml_of(api: Service) -> str:
     return (api.project.path / "defs" / "shop" / "defs.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("method", "path"), EVERY)
 def test_without_the_right_token_nothing_is_answered(api: Service, method: str, path: str) -> None:
     """An address that forgets to ask for a token gives the project to everybody who can reach the port."""
@@ -68,7 +69,6 @@ def test_a_token_is_in_no_log(api: Service) -> None:
     assert not [secret for secret in (READ, WRITE, "wrong-token-of-somebody") if secret in api.log]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "id",
     ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "....//....//etc/passwd", "%00", "a%00b", "%0d%0aSet-Cookie:x", "%ff%fe", "'%20or%201=1--",
@@ -122,7 +122,6 @@ def test_an_oversized_body_is_refused_however_it_comes(api: Service) -> None:
     connection.close()
 
 
-@pytest.mark.long
 def test_who_has_no_token_cannot_hold_all_connections(api: Service) -> None:
     """Connections over which nothing comes, or only the beginning of a request, would keep everybody else out while they are open."""
     held = [socket.create_connection(("127.0.0.1", api.port), timeout=IDLE_SECONDS + 20) for _ in range(MOST_REQUESTS + 6)]
@@ -135,7 +134,6 @@ def test_who_has_no_token_cannot_hold_all_connections(api: Service) -> None:
         one.close()
 
 
-@pytest.mark.long
 def test_a_port_that_is_taken_is_said_before_anything_is_loaded(api: Service) -> None:
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(api.project.path), "api"]
     for more, what in (["--port", str(api.port)], "cannot listen on port"), (["--host", "nowhere.invalid"], "of nowhere.invalid"):
@@ -171,7 +169,6 @@ def test_what_is_no_field_of_the_container_is_not_written(api: Service, body: ob
     assert [path.name for path in (api.project.path / "defs" / "shop").iterdir() if path.name != "__pycache__"] == ["defs.yaml"]
 
 
-@pytest.mark.long
 def test_the_service_does_not_start_without_two_good_tokens(api: Service) -> None:
     """A service that starts without tokens, or with one for both, is open to everybody."""
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(api.project.path), "api", "--port", "1"]

@@ -94,6 +94,7 @@ class SlowAtFirst(Runner):
         return super()._one(definition, *arguments)
 
 
+@pytest.mark.long
 def test_workers_take_containers_while_a_large_one_is_loaded(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> None:
     """All small tables would wait for hours until the large one before them is loaded."""
     monkeypatch.setattr(parallel_sync, "ALONE_SECONDS", 0)

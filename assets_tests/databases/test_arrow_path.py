@@ -37,6 +37,7 @@ def engines(project: Project, name: str) -> list[str]:
     return ["files" if str(entry.get("engineInfo")).startswith("delta-rs") else "Spark" for entry in commits]
 
 
+@pytest.mark.long
 def test_every_type_arrives_as_it_is(arrow: MakeProject) -> None:
     """Values would be rounded, shifted, cut or nulled, other than through JDBC: ADBC has forms of its own for many types."""
     made = arrow(incremental=["public.appended:at:timestamp", "public.upserted:at:timestamp!upsert"])

@@ -73,6 +73,7 @@ def test_a_deletion_is_written_by_a_merge(project: MakeProject) -> None:
     shop.assert_equal("notes")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "create",
     [

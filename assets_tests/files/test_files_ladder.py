@@ -80,6 +80,7 @@ RUNGS = {
 }
 
 
+@pytest.mark.long
 @READERS
 def test_each_column_widens_to_its_next_rung(folder: Make, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """The rows of a file whose columns have become wider would all be rejected, or old values would be others."""

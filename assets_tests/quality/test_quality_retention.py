@@ -64,6 +64,7 @@ def answers(records: Records) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2, 3))])
 def test_what_scans_and_people_read_is_the_same_after_deletion(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records(str(tmp_path), "shop")

@@ -3,7 +3,7 @@
 Belongs here: what a rule says of rows, partitions and tables; its words; what is refused before anything runs. Does not belong: runs, the
 command line (``test_scans``), anomalies (``test_anomalies``), what is kept of a scan (``test_quality_records``).
 
-One table, one sync, three scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
+One table, one sync, two scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
 number. What cannot be asked here, PostgreSQL has to refuse as well.
 """
 
@@ -332,7 +332,7 @@ PART: list[Case] = [
         expression="id", min=1),
     trouble("day_no_day", "min", "2024-02-31", "select day2 >= '2024-02-31' from mixed", column="day2", min="2024-02-31"),
     trouble("type_no_type", "is_type", "(?i)precision", "select code::numeric(5000,2) from mixed", column="code", type="decimal(50,2)"),
-    trouble("pattern_no_pattern", "matches_pattern", r"^(java\.util\.regex\.PatternSyntaxException|\[INVALID_PARAMETER_VALUE\.PATTERN\])", "select note ~ '[' from mixed",
+    trouble("pattern_no_pattern", "matches_pattern", "PatternSyntaxException|VALUE.PATTERN", "select note ~ '[' from mixed",
         column="note", pattern="["),
     trouble("fresh_filter", "freshness", "nope", "select 1 from mixed where nope > 0", max_age="9 weeks", column="at", filter="nope > 0"),
     trouble("fresh_filter_zero", "freshness", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 126) > 0", max_age="9 weeks",
@@ -365,7 +365,6 @@ class Scanned:
     source: psycopg.Connection
     whole: ScanResult
     part: ScanResult
-    passing: ScanResult
     asked: list[tuple[list[str], list[str | None]]] = field(repr=False)
 
     def verdicts(self, case: Case) -> dict[str | None, Verdict]:
@@ -427,9 +426,8 @@ def scanning(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pyte
 
 @pytest.fixture(scope="module")
 def scanned(scanning: Scanning) -> Scanned:
-    """Three scans of what was synced."""
+    """Two scans of what was synced."""
     whole = scanning.scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True)
-    passing = scanning.scan(PASSING, KEYS, True)
     asks = scanning.scope(ScanRequest()).question_digest(STORED)
     january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
     february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
@@ -437,7 +435,7 @@ def scanned(scanning: Scanning) -> Scanned:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failed_rows, "MOST_ROWS", 2)
         part = scanning.scan([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
-    return Scanned(scanning.project.source, whole, part, passing, scanning.records.asked)
+    return Scanned(scanning.project.source, whole, part, scanning.records.asked)
 
 
 # ---------------------------------------------------------------- the same questions in PostgreSQL
@@ -601,11 +599,13 @@ def test_a_limited_number_of_failed_rows_is_kept_and_all_are_counted(scanned: Sc
     assert (by_rule["part_bad"] or 0) > 4 and len(kept) == 4 and {134, 140} < {*kept}, kept
 
 
-def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
+@pytest.mark.long
+def test_rules_share_passes_over_the_rows(scanning: Scanning, scanned: Scanned) -> None:
     """Thirty rules must not read a partition thirty times: one pass for rows and numbers, one for each key that rows are grouped by."""
-    assert {verdict.status for verdict in scanned.passing.verdicts} <= {Status.PASSED, Status.UNASSERTED}
-    assert scanned.passing.passes == 3 + 1, "and one for values that are in the table, but not among the rows looked at"
-    assert scanned.whole.rows == {JANUARY: 100, FEBRUARY: 0, MARCH: 40, APRIL: 10, None: 5} == scanned.passing.rows
+    passing = scanning.scan(PASSING, KEYS, True)
+    assert {verdict.status for verdict in passing.verdicts} <= {Status.PASSED, Status.UNASSERTED}
+    assert passing.passes == 3 + 1, "and one for values that are in the table, but not among the rows looked at"
+    assert scanned.whole.rows == {JANUARY: 100, FEBRUARY: 0, MARCH: 40, APRIL: 10, None: 5} == passing.rows
 
 
 # ---------------------------------------------------------------- without Spark

@@ -27,6 +27,13 @@ def test_only_what_is_new_is_read_and_an_audit_finds_both_sides_equal(shop: Call
     project.execute("insert into \"Orders\" (id, note) values (15, 'd'), (16, 'e')")
     assert project.one("Orders")["rows_read"] == 3  # the watermark is the highest row itself
     assert project.audit("Orders")["Orders"]["status"] == "equal"
+
+
+@pytest.mark.long
+def test_an_audit_finds_what_no_sync_sees_and_a_refresh_repairs_it(shop: Callable[..., JdbcProject]) -> None:
+    project = shop(incremental=["Orders:ID:integer"], containers={"Orders": {"partition_by": 10}})
+    project.execute(ORDERS, *(f"insert into \"Orders\" (id, note) values ({n}, 'a')" for n in range(14)))
+    project.one("Orders")
     project.execute("update \"Orders\" set note = 'other' where id = 1", 'delete from "Orders" where id = 2')
     found = project.audit("Orders")["Orders"]
     assert found["status"] == "different" and "0" in str(found), found

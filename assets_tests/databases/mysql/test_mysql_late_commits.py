@@ -76,6 +76,7 @@ def test_a_statement_that_waits_for_a_lock_holds_the_watermark(shop: Callable[..
             assert not mine & left.still_open(source.transactions.look().activity).sessions
 
 
+@pytest.mark.long
 def test_an_outdated_list_of_transactions_is_not_believed(shop: Callable[..., MySQLProject]) -> None:
     """InnoDB answers from a copy that may be older than the transaction in question, as long as somebody else reads it all the time."""
     project = shop(incremental=["orders:id:integer"])
