@@ -5,9 +5,9 @@
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
 BIN := .venv/bin
-# Two processes with a PostgreSQL each; a file's tests stay together, as they share what is set up. The files stay in order, as the few tests
-# that begin with a server of their own would otherwise be the end.
-BESIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes with a PostgreSQL each, as on two cores one of them mostly waits. A file's tests stay together, as they share what is set
+# up, and the files stay in order, as the few tests that begin with a server of their own would otherwise be the end.
+BESIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:

@@ -31,15 +31,12 @@ from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.spark.code_generation import interpret_few
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 log = logging.getLogger(__name__)
-
-SMALL_ROWS = 100_000
-"""Up to this number of rows (those to be read plus those in the table), Spark's code generation for each query costs more time than it
-saves."""
 
 
 def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
@@ -108,11 +105,9 @@ def _write_by_spark(
 
 
 def _session(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch) -> "SparkSession":
-    """The session, in which Spark's code generation is switched off for a few rows. It costs more time for them than it saves."""
+    """The session, in which the plans are interpreted where there are few rows to be read and in the table."""
     spark = session()
-    if write_batch.expected + table.rows() <= SMALL_ROWS:
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
-        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    interpret_few(spark, write_batch.expected + table.rows())
     return spark
 
 

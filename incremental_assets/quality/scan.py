@@ -30,6 +30,7 @@ from incremental_assets.quality.numbers import EarlierPartitions, EarlierScans, 
 from incremental_assets.quality.rows import ROW_COUNT, Aggregate, Condition, Key, Measurements, Rows, Values, asserted_name, number_name
 from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.table_rules import table_verdict
+from incremental_assets.spark.code_generation import interpret_few
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -84,6 +85,7 @@ def scan(
     table, identifier = lake.table(*container.key_path), container.identifier
     in_sql = ScannedTable(head.columns, now, timezone, () if identifier is None else tuple(identifier.columns))
     with lake_errors(container.label, table.url):
+        interpret_few(lake.spark, table.rows())
         return _Scan(lake, Rows(lake.spark, table, head, scan_scope, in_sql), rules).result(earlier, anomalies)
 
 

@@ -1,0 +1,21 @@
+"""Whether Spark generates code for the queries of a session, or interprets their plans.
+
+Belongs here: that choice, by the number of rows. Does not belong: opening a session (``session``). This module does not import pyspark.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+FEW_ROWS = 100_000
+"""Up to this number of rows, generating code for each query, and compiling it, costs more time than it saves: half of a small query's."""
+
+
+def interpret_few(session: "SparkSession", rows: int) -> None:
+    """Lets Spark interpret the plans of the session's queries if they are over so few rows; for more, it goes by the server's settings."""
+    for key, value in (("spark.sql.codegen.wholeStage", "false"), ("spark.sql.codegen.factoryMode", "NO_CODEGEN")):
+        if rows <= FEW_ROWS:
+            session.conf.set(key, value)
+        else:
+            session.conf.unset(key)
