@@ -13,9 +13,7 @@ FEW_ROWS = 100_000
 
 
 def interpret_few(session: "SparkSession", rows: int) -> None:
-    """Lets Spark interpret the plans of the session's queries if they are over so few rows; for more, it goes by the server's settings."""
-    for key, value in (("spark.sql.codegen.wholeStage", "false"), ("spark.sql.codegen.factoryMode", "NO_CODEGEN")):
-        if rows <= FEW_ROWS:
-            session.conf.set(key, value)
-        else:
-            session.conf.unset(key)
+    """Lets Spark interpret the plans of the session's queries if they are over so few rows. Otherwise the server's settings stay."""
+    if rows <= FEW_ROWS:
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
