@@ -222,7 +222,6 @@ def test_a_sync_that_finds_no_rows_keeps_the_watermark(project: MakeProject) -> 
         made.assert_equal(name)
 
 
-@pytest.mark.long
 def test_a_failed_rewrite_leaves_the_table_as_it_was(project: MakeProject) -> None:
     """A reload or a refresh that fails must not have removed the table's rows before."""
     made = project(incremental=["public.v:day:date"], containers={"v": BY_MONTH})

@@ -180,7 +180,6 @@ def test_a_source_that_refuses_or_does_not_answer_is_named_with_a_remedy(shops: 
     assert sorted(made.rows("orders")) == before
 
 
-@pytest.mark.long
 def test_a_source_that_is_lost_during_a_read_leaves_nothing_half_read(project: MakeProject) -> None:
     """Half of the rows must not be taken for all of them."""
     made = project(incremental=["public.v:id:integer"])
