@@ -5,9 +5,9 @@
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
 BIN := .venv/bin
-# Three processes with a PostgreSQL each, as on two cores one of them mostly waits. A file's tests stay together, as they share what is set
-# up, and the files stay in order, as the few tests that begin with a server of their own would otherwise be the end.
-BESIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Two processes with a PostgreSQL each. A file's tests stay together, as they share what is set up, and the files stay in order, as the few
+# tests that begin with a server of their own would otherwise be the end.
+BESIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
@@ -74,9 +74,10 @@ tests: install
 	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE) $(ORDER)
 
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
+test-all: export TESTS_SPARK := users
 test-all: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
-	$(if $(ROTATION),,TESTS_SPARK=generated) $(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) $(ROTATION)
+	$(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) $(ROTATION)
 
 test-cluster: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'

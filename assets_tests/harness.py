@@ -49,18 +49,20 @@ from incremental_assets.demo.compare import Comparison, compare
 
 def small_spark() -> None:
     """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
-    cutting a few rows into four partitions. To generate and compile code for each query takes half of a small query's time, so plans are
-    interpreted, as the product itself has it for few rows; `make test-all` has code generated (``TESTS_SPARK=generated``). The JVM has room
-    for 48 MB of compiled code without the second compiler, which Spark exceeds: it then spends a third of the processor's time on
-    discarding code and compiling it again. Hence the larger code cache. The JVM also collects garbage each time when the classes of many
-    sessions need more space than they had; hence so much of it from the beginning. A small heap, and a collector without threads of its
-    own, take a quarter less of the processor than the collector of servers, which always works on fresh memory."""
-    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m -XX:+UseSerialGC"
-    settings = [f"spark.driver.extraJavaOptions={java}", "spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1"]
-    if os.environ.get("TESTS_SPARK") != "generated":
+    cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then
+    spends a third of the processor's time on discarding code and compiling it again. Hence the larger code cache. The JVM also collects
+    garbage each time when the classes of many sessions need more space than they had; hence so much of it from the beginning.
+
+    To generate and compile code for each query takes half of a small query's time, so plans are interpreted, as the product itself has it
+    for few rows. A small heap, and a collector without threads of its own, take a quarter less of the processor than the collector of
+    servers, which always works on fresh memory. `make test-all` goes by what users have (``TESTS_SPARK=users``) in these three."""
+    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m"
+    settings = ["spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1"]
+    if os.environ.get("TESTS_SPARK") != "users":
+        java += " -XX:+UseSerialGC"
         settings += ["spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
-    os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_CONF", ";".join(settings))
-    os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_MEMORY", "2g")
+        os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_MEMORY", "2g")
+    os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_CONF", ";".join([f"spark.driver.extraJavaOptions={java}", *settings]))
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
