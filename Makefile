@@ -15,7 +15,7 @@ help:
 	@echo "make demo        embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
 	@echo "make ui          Dagster's UI over the demo, on 127.0.0.1:3000"
 	@echo "make cluster     the demo's tables on the services of several machines, as processes on this one  (KEEP=1 leaves them running)"
-	@echo "make test        what a change has to pass: static checks, and the tests of what everybody uses; at most 15 minutes on 2 cores"
+	@echo "make test        what a change has to pass: static checks, and the tests of what everybody uses"
 	@echo "make lint        the static checks alone"
 	@echo "make test-all    all tests, in as much time as it takes: kills, bad input, random histories, other databases, S3"
 	@echo "make test-cluster  make cluster, where a worker, the daemon and the store are killed while a load runs"

@@ -76,15 +76,15 @@ Times = dict[str, dict[str, float]]
 
 
 def times_of(report: Path) -> Times:
-    """Sums a report by file. Phases that a report of other tests does not tell count as ``call``."""
+    """Sums a report by file. Where a report does not have the fixtures' phases, all of a test counts as ``call``."""
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((*PHASES, "tests"), 0.0))
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("classname", "").removeprefix("assets_tests.").split(".Test")[0].replace(".", "/") + ".py"
-        told = {p.get("name", ""): float(p.get("value", 0)) for p in case.iter("property") if p.get("name") in ("setup", "teardown")}
+        of_fixtures = {p.get("name", ""): float(p.get("value", 0)) for p in case.iter("property") if p.get("name") in ("setup", "teardown")}
         own = found[name]
-        for phase, seconds in told.items():
+        for phase, seconds in of_fixtures.items():
             own[phase] += seconds
-        own["call"] += float(case.get("time", 0)) - sum(told.values())
+        own["call"] += float(case.get("time", 0)) - sum(of_fixtures.values())
         own["tests"] += case.find("skipped") is None
     return dict(found)
 

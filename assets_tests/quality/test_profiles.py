@@ -63,6 +63,7 @@ from incremental_assets.quality.profile.suggest import Split, Suggestions, split
 from incremental_assets.quality.records import OperationResult, OperationType, Records, ScanOperation
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values
 from incremental_assets.quality.scan_scope import ScanScope
+from incremental_assets.spark.code_generation import interpret_few
 
 ROWS, DAYS = 6000, 5
 NASTY = '<b>"x"</b><script>alert(1)</script>'
@@ -143,8 +144,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     @contextlib.contextmanager
     def opened() -> Iterator[Any]:
         with open_session(spark_home, name="profiles") as session:
-            session.conf.set("spark.sql.codegen.wholeStage", "false")  # as syncs of few rows do
-            session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            interpret_few(session, len(rows))
             yield session
 
     def refresh(frame: Any, **kwargs: Any) -> None:

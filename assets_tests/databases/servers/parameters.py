@@ -13,11 +13,17 @@ import pytest
 from assets_tests.databases.mysql.project import mysql_projects
 from assets_tests.databases.servers.project import ServerProject
 from assets_tests.databases.servers.recorded import SCHEME, recorded_projects
+from assets_tests.databases.servers.sql import By
 from assets_tests.databases.sqlserver.project import sqlserver_projects
 from incremental_assets.databases.sqlserver.connection import SQLServerAddress
 
 VARIABLE = "SQLSERVER_URL"
 MARIADB, SQLSERVER, WITHOUT_SNAPSHOTS = "mariadb", "sqlserver", "sqlserver-without-snapshots"
+
+BY = pytest.mark.parametrize(
+    "by", [one if one is By.CHANGED else pytest.param(one, marks=pytest.mark.long) for one in By], ids=lambda by: by.value
+)
+"""The kinds of identifiers, of which `make test` takes one."""
 
 Shop = Callable[..., ServerProject]
 """Makes a project over the test's database: ``shop(incremental=[…], containers={…})``."""

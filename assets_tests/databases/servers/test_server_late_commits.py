@@ -6,13 +6,10 @@ rule itself (``core/test_watermark_rule``).
 
 import pytest
 
-from assets_tests.databases.servers.parameters import Shop
+from assets_tests.databases.servers.parameters import BY, Shop
 from assets_tests.databases.servers.project import ServerProject
 from assets_tests.databases.servers.sql import PLAIN_USER, By, followed
 
-BY = pytest.mark.parametrize(
-    "by", [one if one is By.CHANGED else pytest.param(one, marks=pytest.mark.long) for one in By], ids=lambda by: by.value
-)
 PASSWORD = "secret"
 
 

@@ -7,13 +7,9 @@ alone has (``mysql``, ``sqlserver``).
 
 import pytest
 
-from assets_tests.databases.servers.parameters import Shop
+from assets_tests.databases.servers.parameters import BY, Shop
 from assets_tests.databases.servers.sql import By, followed
 from incremental_assets.core.plan import Mode
-
-BY = pytest.mark.parametrize(
-    "by", [one if one is By.CHANGED else pytest.param(one, marks=pytest.mark.long) for one in By], ids=lambda by: by.value
-)
 
 
 @BY
