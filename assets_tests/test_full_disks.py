@@ -5,6 +5,7 @@ Belongs here: full disks below the lake, below Spark's temporary files, and belo
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,8 +108,7 @@ def test_a_full_disk_below_dagster_home_leaves_the_container_syncable(project: M
     """A run that cannot be recorded must not leave a watermark without its rows, or a container that cannot be synced any more."""
     shop = project(incremental=["public.t:id:integer"])
     shop.write()
-    (shop.path / ".dagster_home" / "dagster.yaml").unlink()
-    shop.home.rmdir()
+    shutil.rmtree(shop.home)
     shop.home.symlink_to(small_disk)
     shop.execute("create table t (id int, note text); insert into t select i, 'a' from generate_series(1, 100) i")
     shop.cli("sync", "--json")
