@@ -74,7 +74,7 @@ tests: install
 	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE) $(ORDER)
 
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
-test-all: export TESTS_SPARK := users
+test-all: export TESTS := all
 test-all: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
 	$(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) $(ROTATION)

@@ -16,7 +16,7 @@ from hypothesis import settings
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from assets_tests.harness import Folder, Project, small_spark
+from assets_tests.harness import Folder, Project, examples, small_spark
 from assets_tests.own_lake import OwnLake
 from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -25,7 +25,8 @@ from incremental_assets.spark.session import stop_server
 
 _numbers = itertools.count()
 
-settings.register_profile("untimed", deadline=None)  # how long an example takes depends on what else the machine does
+# How long an example takes depends on what else the machine does.
+settings.register_profile("untimed", deadline=None, max_examples=examples(40))
 settings.load_profile("untimed")
 
 small_spark()

@@ -47,6 +47,15 @@ from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.compare import Comparison, compare
 
 
+ALL = os.environ.get("TESTS") == "all"
+"""Whether these are the tests of `make test-all`, which have more time."""
+
+
+def examples(number: int) -> int:
+    """How many examples a property is tried with: so many in `make test`, ten times as many in `make test-all`."""
+    return 10 * number if ALL else number
+
+
 def small_spark() -> None:
     """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
     cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then
@@ -55,10 +64,10 @@ def small_spark() -> None:
 
     To generate and compile code for each query takes half of a small query's time, so plans are interpreted, as the product itself has it
     for few rows. A small heap, and a collector without threads of its own, take a quarter less of the processor than the collector of
-    servers, which always works on fresh memory. `make test-all` goes by what users have (``TESTS_SPARK=users``) in these three."""
+    servers, which always works on fresh memory. `make test-all` goes by what users have in these three."""
     java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m"
     settings = ["spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1"]
-    if os.environ.get("TESTS_SPARK") != "users":
+    if not ALL:
         java += " -XX:+UseSerialGC"
         settings += ["spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
         os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_MEMORY", "2g")

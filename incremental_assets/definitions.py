@@ -17,8 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 def prepare() -> None:
     """Sets the demo's PostgreSQL URL and landing folder for the templates in its YAML. Values that the environment already has are kept."""
-    from incremental_assets.demo.landing import LANDING_FOLDER
-    from incremental_assets.demo.postgres import demo_url
+    from incremental_assets.demo.postgres import LANDING_FOLDER, demo_url
 
     os.environ.setdefault("INCREMENTAL_ASSETS_DEMO_URL", demo_url(PROJECT))
     os.environ.setdefault("INCREMENTAL_ASSETS_DEMO_LANDING", str(PROJECT / LANDING_FOLDER))

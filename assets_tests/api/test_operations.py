@@ -70,6 +70,11 @@ def test_the_payload_of_seed_000_is_a_run_for_each_container(api: Service) -> No
     found = api.ended(launched["id"])
     assert (found["result"], found["items"][0]["container"]) == ("success", "shop/orders"), found
     assert found["items"][0]["options"]["greater_than"] == "2026-05-07T00:00:00"
+
+
+@pytest.mark.long
+def test_profiles_audits_and_scans_by_tag_are_runs_too(api: Service) -> None:
+    """003: what is launched is named by its containers, its tags or its datastore, whatever kind of operation it is."""
     status, launched = api.send("POST", "/api/operations/run", {"type": "profile", "containers": ["orders", "shop/region"]})
     assert [item["container"] for item in launched["items"]] == ["shop/orders", "shop/region"]
     assert api.ended(launched["id"])["result"] == "success"

@@ -183,7 +183,7 @@ def test_a_source_that_refuses_or_does_not_answer_is_named_with_a_remedy(shops: 
 def test_a_source_that_is_lost_during_a_read_leaves_nothing_half_read(project: MakeProject) -> None:
     """Half of the rows must not be taken for all of them."""
     made = project(incremental=["public.v:id:integer"])
-    made.execute("""create table base (id int); insert into base select generate_series(1, 120);
+    made.execute("""create table base (id int); insert into base select generate_series(1, 40);
         create view v as select id, pg_sleep(0.05)::text as slow from base; create table t (id int); insert into t values (1)""")
     done: dict[str, Any] = {}
     runs = threading.Thread(target=lambda: done.update(made.one("v", ok=False)))
@@ -203,7 +203,7 @@ def test_a_source_that_is_lost_during_a_read_leaves_nothing_half_read(project: M
     head = made.table("v").head()
     assert head is None or made.rows("v") == []
     made.execute("create or replace view v as select id, ''::text as slow from base")
-    assert made.one("v")["rows_inserted"] == 120
+    assert made.one("v")["rows_inserted"] == 40
     made.assert_equal("v")
 
 

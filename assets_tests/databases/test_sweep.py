@@ -296,23 +296,27 @@ def test_keys_of_every_type_are_swept_exactly(
             assert shop.rows(name, "count(*) as n", "_deleted_at is not null") == [(len(values),)]
 
 
-def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callable[..., Project]) -> None:
+@pytest.mark.parametrize(
+    ("type_", "change"),
+    [
+        ("numeric", "update t set k = 1.00 where k = 1; delete from t where k = 0"),
+        pytest.param(
+            "float8", "update t set k = '-0.0' where k = 0", marks=pytest.mark.long
+        ),  # Spark, which merges, makes one zero of both
+    ],
+)
+def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callable[..., Project], type_: str, change: str) -> None:
     """To PostgreSQL 1 and 1.00 are one key, and 0.0 and -0.0. The lake has the texts, and would lose the row."""
-    shop = project(
-        incremental=["public.amounts:at:date!upsert", "public.floats:at:date!upsert"],
-        containers={name: {"deletes": "sweep", "max_deleted_share": 1} for name in ("amounts", "floats")},
-    )
-    shop.execute("create table amounts (k numeric primary key, at date not null, note text)")
-    shop.execute("create table floats (k float8 primary key, at date not null, note text)")
-    for name in ("amounts", "floats"):
-        shop.execute(f"insert into {name} values (0.0, '2024-01-01', 'a'), (1, '2024-01-02', 'b'), (2, '2025-01-01', 'c')")
-    shop.sync()
-    shop.execute("update amounts set k = 1.00 where k = 1; update floats set k = '-0.0' where k = 0")
-    shop.execute("delete from amounts where k = 0")
-    shop.sync(sweep=True)
-    shop.assert_equal("amounts")
-    # Spark, which merges the row, makes one zero of both.
-    assert sorted(shop.rows("floats", "k, note")) == [(0.0, "a"), (1.0, "b"), (2.0, "c")]
+    shop = project(incremental=["public.t:at:date!upsert"], containers={"t": {"deletes": "sweep", "max_deleted_share": 1}})
+    shop.execute(f"create table t (k {type_} primary key, at date not null, note text)")
+    shop.execute("insert into t values (0.0, '2024-01-01', 'a'), (1, '2024-01-02', 'b'), (2, '2025-01-01', 'c')")
+    shop.one("t")
+    shop.execute(change)
+    shop.one("t", sweep=True)
+    if type_ == "numeric":
+        shop.assert_equal("t")
+    else:
+        assert sorted(shop.rows("t", "k, note")) == [(0.0, "a"), (1.0, "b"), (2.0, "c")]
 
 
 # ---------------------------------------------------------------------- events, checks, and syncs that are killed

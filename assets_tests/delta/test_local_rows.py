@@ -186,7 +186,7 @@ def test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads(tmp_path
         there = LocalFiles.of(delta, table.address)
         assert there is not None and len(there.live) == 2
         assert min(pq.ParquetFile(tmp_path / "t" / path).num_row_groups for path in there.live) > 3
-        for _ in range(12):
+        for _ in range(5):
             edges = sorted(chance.sample(range(-10, 3600), 4))
             windows = chance.choice(
                 [(Window(edges[0], edges[1]), Window(edges[2], edges[3])), (Window(edges[1], None),), (Window(None, 9),)]

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets_tests.delta.test_add_files import HeldRows, batch, made
+from assets_tests.harness import examples
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConcurrentWriteError
@@ -145,7 +146,7 @@ def inside(row: Row, windows: Sequence[Window], nulls: bool) -> bool:
     return any((w.lower is None or at >= w.lower) and (w.upper is None or at < w.upper) for w in windows)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(files=st.lists(st.lists(ROW, max_size=12), max_size=4), read=st.lists(ROW, max_size=12), windows=WINDOWS, nulls=st.booleans())
 def test_the_rows_of_windows_are_replaced(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Row]], read: list[Row], windows: list[Window], nulls: bool
@@ -161,7 +162,7 @@ def test_the_rows_of_windows_are_replaced(
     assert (done.rows_inserted or 0) - (done.rows_deleted or 0) == len(rows_in(table)) - len(old)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     old=st.dictionaries(st.integers(0, 30), st.tuples(st.integers(-5, 20), st.sampled_from("abc")), max_size=25),
     cuts=st.lists(st.integers(0, 25), max_size=3),
@@ -195,7 +196,7 @@ BATCH = st.tuples(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     old=st.dictionaries(st.integers(0, 40), st.tuples(st.integers(-5, 20), st.sampled_from("abc")), min_size=5, max_size=40),
     batches=st.lists(BATCH, min_size=1, max_size=12),

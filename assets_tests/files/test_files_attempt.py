@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+from assets_tests.harness import examples
 from incremental_assets.files.attempt import Attempt, ended_with
 from incremental_assets.files.attempts import TIDY_AFTER, Attempts, Suspect, judged, of_files
 from incremental_assets.files.readers.read import ReadFile
@@ -67,7 +68,7 @@ class Memory(Attempts):
         self.held = list(suspects)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=examples(20))
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=3), st.integers(1, 40), st.booleans())
 def test_only_files_that_end_the_server_are_refused_and_all_others_read(count: int, bad: set[int], most: int, own: bool) -> None:
     """This must also hold where the server can read only a few files at once, and where there is no second server."""

@@ -24,7 +24,6 @@ from deltalake import QueryBuilder
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.business_day import Change
 
-LANDING_FOLDER = Path(".demo") / "landing"  # in the project
 _ORDERS = "SELECT o_orderkey, o_custkey, o_totalprice, o_orderdate, o_comment FROM orders WHERE o_orderdate = %s ORDER BY 1"
 
 

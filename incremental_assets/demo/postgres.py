@@ -24,7 +24,7 @@ from psycopg import sql
 
 from incremental_assets.demo.server_home import EmbeddedPostgresError, Home, write_private
 
-__all__ = ["DEFAULT_PORT", "DEMO_DATABASE", "DEMO_FOLDER", "EmbeddedPostgres", "EmbeddedPostgresError", "demo_url"]
+__all__ = ["DEFAULT_PORT", "DEMO_DATABASE", "DEMO_FOLDER", "LANDING_FOLDER", "EmbeddedPostgres", "EmbeddedPostgresError", "demo_url"]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 DEFAULT_PORT = 54329  # what `demo_url` says before there ever was a server
 DEMO_FOLDER = Path(".demo") / "postgres"  # in the project
+LANDING_FOLDER = DEMO_FOLDER.parent / "landing"
 DEMO_DATABASE = "shop"
 
 # The data of a demo or a test can be made again, so the server does not wait for the disk. Commits stay synchronous: they reach the cache

@@ -26,19 +26,21 @@ from typing import IO
 import dagster as dg
 from rich.console import Console
 
+from incremental_assets.core.anomalies import State
 from incremental_assets.dagster.loading import find_datastore, load_datastores
-from incremental_assets.dagster.project import enter_project
+from incremental_assets.dagster.project import dagster_home, enter_project
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay, Change, Correction
 from incremental_assets.demo.compare import CompareError, Comparison
-from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
+from incremental_assets.demo.landing import Landed, Tills, landed
 from incremental_assets.demo.mariadb import MariaDBUnavailable
 from incremental_assets.demo.mariadb_shop import MariaDBShop, mariadb_project
-from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgresError
+from incremental_assets.demo.postgres import DEMO_FOLDER, LANDING_FOLDER, EmbeddedPostgresError
 from incremental_assets.demo.postgres_shop import PostgresShop
 from incremental_assets.demo.shops import Shop
+from incremental_assets.quality.records import Records
 
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
@@ -190,19 +192,19 @@ class _Demo:
         report.changes(self.console, "Meanwhile in the shop", planted := day.bad_rows())
         self._sync()
         self._command("anomalies", DATASTORE)
-        found = len(self._anomalies("active"))
+        found = self._anomalies(State.ACTIVE)
         report.changes(self.console, "Mended in the source", day.mend_bad_rows())
         self._sync()
         self._command("anomalies", DATASTORE, "--state", "resolved")
         rows = sum(change.rows for change in planted)
-        left, resolved = len(self._anomalies("active")), len(self._anomalies("resolved"))
+        left, resolved = self._anomalies(State.ACTIVE), self._anomalies(State.RESOLVED)
         if (found, left, resolved) != (rows, 0, rows):
             raise DemoFailed(f"of {rows} bad rows {found} were found; {left} are still on the list and {resolved} were resolved.")
         self.console.print(f"{rows} bad rows, {found} anomalies, all of them resolved by the scan that no longer found them.", style="bold")
 
-    def _anomalies(self, state: str) -> list[str]:
-        """Return the anomalies in a state, as the JSON lines that the command line prints."""
-        return self._lines(["anomalies", DATASTORE, "--state", state, "--json"])
+    def _anomalies(self, state: State) -> int:
+        """Return how many anomalies are in a state."""
+        return sum(one.state is state for one in Records(str(self.lake.parent), DATASTORE).anomalies().values())
 
     def _lines(self, command: Sequence[str]) -> list[str]:
         """Run a command, and return the JSON lines that it prints."""
@@ -294,6 +296,7 @@ class _Demo:
         self.log.write_text("", encoding="utf-8")
         if LAKE_VARIABLE in os.environ:
             self.console.print(f"{LAKE_VARIABLE} is set, but the demo keeps to its own lake: {self._shown(self.lake)}.", style="yellow")
+        self._start_spark()
         started = time.monotonic()
         with self.console.status("generating and copying"):
             rows = self.shop.fill(scale)
@@ -313,6 +316,16 @@ class _Demo:
         datastores = load_datastores(self.project)
         for name in (DATASTORE, LANDING) if self.shop.has_files else (DATASTORE,):
             find_datastore(datastores, name).component.store(self.project).forget()
+
+    def _start_spark(self) -> None:
+        """Start the embedded Spark server, which takes half a minute until its first queries are fast, while the source is filled.
+
+        The first command that needs it waits for it, and says what is wrong if it does not start.
+        """
+        if "SPARK_REMOTE" not in os.environ:
+            with self.log.open("a", encoding="utf-8") as log:
+                command = [sys.executable, "-m", "incremental_assets.spark.embedded.server", "start", str(dagster_home())]
+                self.spark = subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _compare(self, container: str) -> Comparison:
         with self.console.status(f"comparing {container}"):

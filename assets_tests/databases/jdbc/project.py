@@ -1,8 +1,10 @@
-"""Servers of H2 and Derby, and projects over them, for the tests of this folder.
+"""Servers of H2 and Derby, PostgreSQL by its JDBC driver, and projects over them, for the tests of this folder.
 
-Belongs here: the servers, which are Java programs from Maven Central, and the projects. Does not belong: what the product does.
+Belongs here: the servers, of which H2 and Derby are Java programs from Maven Central, and the projects. Does not belong: what the product
+does.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -13,14 +15,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import psycopg
 from filelock import FileLock
+from psycopg.conninfo import conninfo_to_dict
 
 from assets_tests.harness import Workspace
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.jdbc import JdbcDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
+from incremental_assets.demo.postgres import EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.spark.embedded.java_home import find_java, tools_folder
 from incremental_assets.spark.embedded.launch import fetched_packages
 
@@ -73,8 +78,54 @@ def server_jars(coordinates: Sequence[str]) -> list[Path]:
     return sorted(home.glob("*.jar"))
 
 
-class Server:
-    """One server of a database on 127.0.0.1, whose data are in ``folder``."""
+POSTGRES = Kind("postgresql", "public", "org.postgresql.Driver", ())
+"""Its driver is among Spark's JARs already. The product has a better way to it, and it is no slower to start here than what runs anyhow."""
+
+
+class Server(Protocol):
+    """A server of a database, on 127.0.0.1."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """The name of the user and the password."""
+        ...
+
+    def url(self, database: str) -> str:
+        """The JDBC URL of a database, which is made when it is first used."""
+        ...
+
+    def run(self, database: str, statements: str) -> None:
+        """Runs statements in a session of their own, each of which is committed at once."""
+        ...
+
+
+class PostgresServer:
+    """The PostgreSQL of this process of tests."""
+
+    kind = POSTGRES
+
+    def __init__(self, server: EmbeddedPostgres) -> None:
+        self._server = server
+        self._parts = conninfo_to_dict(server.url())
+        self.login = str(self._parts["user"]), str(self._parts["password"])
+
+    def url(self, database: str) -> str:
+        return f"jdbc:postgresql://{self._parts['host']}:{self._parts['port']}/jdbc_{database}"
+
+    def run(self, database: str, statements: str) -> None:
+        with contextlib.suppress(EmbeddedPostgresError):  # it is there already
+            self._server.create_database(f"jdbc_{database}")
+        with psycopg.connect(self._server.url(f"jdbc_{database}"), autocommit=True) as session:
+            session.execute(statements.encode())
+
+
+class JavaServer:
+    """A server of H2 or Derby, whose data are in ``folder``."""
+
+    login = (USER, PASSWORD)
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -107,8 +158,7 @@ class Server:
     def url(self, database: str) -> str:
         return f"jdbc:h2:tcp://127.0.0.1:{self.port}/./{database}" if self.kind is H2 else f"jdbc:derby://127.0.0.1:{self.port}/{database}"
 
-    def run(self, database: str, statements: str) -> str:
-        """Runs statements in a session of their own, each of which is committed at once. Returns what the database's tool printed."""
+    def run(self, database: str, statements: str) -> None:
         script = self.folder / "script.sql"
         if self.kind is H2:
             script.write_text(f"{statements};\n", encoding="utf-8")
@@ -121,7 +171,6 @@ class Server:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         said = done.stdout + done.stderr
         assert done.returncode == 0 and "ERROR" not in said and "Exception" not in said, said
-        return said
 
 
 class JdbcProject(Workspace):
@@ -132,7 +181,8 @@ class JdbcProject(Workspace):
     def __init__(self, path: Path, server: Server, database: str, spark_home: Path, **attributes: Any) -> None:
         without_lags = {"watermark_margin_seconds": 0, "safety_lag_seconds": 0}
         super().__init__(path, spark_home, **{**without_lags, **attributes})
-        self.server, self.database, self.password = server, database, PASSWORD
+        self.server, self.database = server, database
+        self.user, self.password = server.login
 
     def execute(self, *statements: str) -> None:
         """Runs SQL statements in the source and commits them at once."""
@@ -146,7 +196,7 @@ class JdbcProject(Workspace):
         attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
         kind = self.server.kind
         place = {"url": self.server.url(self.database), "schema": kind.schema, "driver": kind.driver}
-        return JdbcDatastore(**{"name": "shop", **place, "user": USER, "password": self.password, **attributes})
+        return JdbcDatastore(**{"name": "shop", **place, "user": self.user, "password": self.password, **attributes})
 
     @property
     def variables(self) -> Mapping[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]

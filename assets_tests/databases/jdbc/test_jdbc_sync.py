@@ -8,23 +8,29 @@ from typing import Any
 
 import pytest
 
-from assets_tests.databases.jdbc.project import JdbcProject
+from assets_tests.databases.jdbc.project import DERBY, H2, POSTGRES, JdbcProject
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 
-ORDERS = 'create table "Orders" (id int primary key, note varchar(20), moment timestamp)'
+ORDERS = 'create table "Orders" ("ID" int primary key, "NOTE" varchar(20), "MOMENT" timestamp)'
 TEXTS = ["it''s", "back\\slash", "ü😀", "", "$${x}"]
 
 
+@pytest.mark.parametrize(
+    "server",
+    [POSTGRES, pytest.param(H2, marks=pytest.mark.long), pytest.param(DERBY, marks=pytest.mark.long)],
+    ids=lambda kind: kind.name,
+    indirect=True,
+)
 def test_only_what_is_new_is_read_and_an_audit_finds_both_sides_equal(shop: Callable[..., JdbcProject]) -> None:
     """Without it, each sync would read the whole table again, or rows would be missing or doubled."""
     project = shop(incremental=["Orders:ID:integer"], containers={"Orders": {"partition_by": 10}})
-    project.execute(ORDERS, *(f"insert into \"Orders\" (id, note) values ({n}, '{text}')" for n, text in enumerate(TEXTS)))
+    project.execute(ORDERS, *(f'insert into "Orders" ("ID", "NOTE") values ({n}, \'{text}\')' for n, text in enumerate(TEXTS)))
     first = project.one("Orders")
     assert first["status"] == "synced" and first["rows_read"] == len(TEXTS)
     assert [row[1] for row in sorted(project.rows("Orders"))] == [text.replace("''", "'") for text in TEXTS]
     assert project.one("Orders")["status"] == "skipped"
-    project.execute("insert into \"Orders\" (id, note) values (15, 'd'), (16, 'e')")
+    project.execute('insert into "Orders" ("ID", "NOTE") values (15, \'d\'), (16, \'e\')')
     assert project.one("Orders")["rows_read"] == 3  # the watermark is the highest row itself
     assert project.audit("Orders")["Orders"]["status"] == "equal"
 
