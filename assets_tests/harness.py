@@ -46,7 +46,6 @@ from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.compare import Comparison, compare
 
-
 ALL = os.environ.get("TESTS") == "all"
 """Whether these are the tests of `make test-all`, which have more time."""
 
