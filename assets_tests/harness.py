@@ -55,6 +55,11 @@ def examples(number: int) -> int:
     return 10 * number if ALL else number
 
 
+def long(*values: Any) -> list[Any]:
+    """Values of a test's parameter, or of several where they are tuples, with which only `make test-all` runs it."""
+    return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values]
+
+
 def small_spark() -> None:
     """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
     cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then

@@ -140,6 +140,7 @@ def test_rows_without_identifier_are_audited_too(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
+@pytest.mark.long
 def test_chosen_partitions_are_compared_alone(shop: Project) -> None:
     """To look at one month, all years would be read."""
     shop.one("notes")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, long
 from assets_tests.test_kill import other_host
 from incremental_assets.dagster import container_output
 from incremental_assets.databases.postgres.reader import PostgresReader
@@ -88,7 +88,7 @@ def test_a_first_load_that_ends_before_its_rows_is_repeated(project: MakeProject
     shop.assert_equal("days")
 
 
-@pytest.mark.parametrize("container", ["days", "notes"])
+@pytest.mark.parametrize("container", ["days", *long("notes")])
 def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
     _sync_while_another_host_commits(project, monkeypatch, container, container_output, "commit")
 
 
-@pytest.mark.parametrize("write_by", ["", "spark"])
+@pytest.mark.parametrize("write_by", ["", *long("spark")])
 def test_a_commit_of_another_host_just_before_the_write_is_not_overwritten(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch, write_by: str
 ) -> None:

@@ -47,6 +47,7 @@ def _recorded(project: Project, tmp_path: Path, *arguments: str) -> list[str]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_the_walk_of_a_table_is_what_a_sync_calls(project: Callable[..., Project], tmp_path: Path) -> None:
     """A newcomer follows the walk to understand the code; a step that a sync does not take, or takes earlier, leads them astray."""
     made = project(incremental=["public.t:id:integer"])
@@ -57,6 +58,7 @@ def test_the_walk_of_a_table_is_what_a_sync_calls(project: Callable[..., Project
     _expect_in_order(_steps(1), _recorded(made, tmp_path, "sync", "shop/t"))
 
 
+@pytest.mark.long
 def test_the_walk_of_a_file_is_what_a_tick_and_its_run_call(folder: Callable[..., Folder]) -> None:
     made = folder(containers={"sales": {"glob": "sales/*.csv"}})
     made.put("sales/1.csv", "id\n1\n")

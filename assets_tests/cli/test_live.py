@@ -96,6 +96,7 @@ def work(_: Path) -> Callable[[int], dict[str, Any]]:
     return run
 
 
+@pytest.mark.long
 def test_a_worker_writes_nothing_into_the_lines_of_its_parent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Two processes that write to one terminal would leave torn lines there. What a worker says comes by way of its parent."""
     noted = Noted()

@@ -465,6 +465,7 @@ def test_names_that_are_not_utf8_get_patterns_that_are() -> None:
     )
 
 
+@pytest.mark.long
 def test_many_names_that_are_not_utf8_are_grouped_within_seconds() -> None:
     """Otherwise the catalog of an archive in Latin-1 takes hours."""
     letters = "abcdefghijklmnopqrst"

@@ -87,6 +87,7 @@ def test_definitions_are_made_only_for_the_named_containers(shop: Project) -> No
     assert containers_of(load_definitions(shop.path)) == everything, "only while it was asked for"
 
 
+@pytest.mark.long
 def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: Project) -> None:
     """Otherwise a job that somebody writes over one container makes every other one impossible to sync."""
     (shop.path / "definitions.py").write_text(OWN)

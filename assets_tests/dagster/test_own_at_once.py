@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets_tests.harness import wait_for
+from assets_tests.harness import long, wait_for
 from assets_tests.own_lake import OwnLake, own
 from incremental_assets.dagster.locks import table_lock
 from incremental_assets.spark.session import ensure_server
@@ -35,7 +35,7 @@ def materialize(path: Path, write: str, locked: bool, key: str) -> None:
     assert own_lake.run(own("made", query, metadata, partitions_def=DAYS), key=key).success
 
 
-@pytest.mark.parametrize("write", ["overwrite", *(pytest.param(write, marks=pytest.mark.long) for write in ("append", "merge"))])
+@pytest.mark.parametrize("write", ["overwrite", *long("append", "merge")])
 @pytest.mark.parametrize("locked", [pytest.param(True, marks=pytest.mark.long), False], ids=["of one host", "of two hosts"])
 def test_two_runs_at_once_write_both_partitions(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, write: str, locked: bool

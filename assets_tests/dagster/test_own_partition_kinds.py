@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets_tests.harness import long
 from assets_tests.own_lake import OwnLake, own, values
 from incremental_assets.core.errors import ConfigurationError, FrameRefused
 
@@ -100,10 +101,8 @@ def test_a_range_of_days_is_one_commit_and_each_day_has_its_count(own_lake: OwnL
     assert len(own_lake.rows("made")) == 7
 
 
-@pytest.mark.parametrize(
-    "zone", [pytest.param("UTC", marks=pytest.mark.long), "Asia/Kathmandu", pytest.param("America/New_York", marks=pytest.mark.long)]
-)
-@pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("zone", ["Asia/Kathmandu", *long("UTC", "America/New_York")])
+@pytest.mark.parametrize("type_", ["timestamp", *long("timestamp_ntz")])
 def test_hours_of_a_range_are_counted_by_the_clock_of_their_zone(own_lake: OwnLake, zone: str, type_: str) -> None:
     """Counts by UTC's hours would be those of other partitions where the zone is 45 minutes off."""
     hours = dg.HourlyPartitionsDefinition(start_date="2026-03-01-00:00", timezone=zone)

@@ -117,6 +117,7 @@ def test_a_project_that_needs_other_containers_to_load_gets_them(shop: Project) 
     assert succeeded and built == {f"t{n:03d}" for n in range(TABLES)}
 
 
+@pytest.mark.long
 def test_only_for_the_ui_are_the_types_of_components_described(shop: Project) -> None:
     """Dagster imports each component that is installed for that. A run, or a command, would take a third of a second more; and without the
     description the UI has no page of components."""

@@ -136,6 +136,7 @@ def test_settings_of_an_own_asset_do_not_affect_containers(tmp_path: Any, spark_
         assert scope.assets_spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
+@pytest.mark.long
 def test_no_command_imports_dagster_pyspark() -> None:
     """Each of them loads the project's definitions, and hardly any needs what the resource is made of."""
     code = "import sys, incremental_assets.cli, incremental_assets.dagster.definitions; print([*sys.modules])"

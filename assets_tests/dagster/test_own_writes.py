@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets_tests.harness import long
 from assets_tests.own_lake import OwnLake, own, values
 from incremental_assets.core.errors import ConfigurationError, FrameRefused, LakeError
 from incremental_assets.dagster.io_manager import DeltaIOManager
@@ -47,7 +48,7 @@ class FailsAfterItsFirstWrite(DeltaIOManager):
             raise RuntimeError("killed after the commit")
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("partitioned", [True, *long(False)])
 def test_a_step_that_is_tried_again_does_not_append_twice(own_lake: OwnLake, partitioned: bool) -> None:
     """A step may fail after its commit, and Dagster then executes it again in the same run: the rows would be there twice."""
     more: dict[str, Any] = {"partitions_def": DAYS} if partitioned else {}
@@ -148,11 +149,8 @@ def test_a_key_that_occurs_twice_or_is_null_is_refused_by_the_first_merge_too(ow
     ("write", "stray"),
     [
         ("overwrite", "date'2026-03-03'"),
-        pytest.param("overwrite", "null", marks=pytest.mark.long),
-        ("append", "date'2026-03-03'"),
-        pytest.param("append", "null", marks=pytest.mark.long),
-        pytest.param("merge", "date'2026-03-03'", marks=pytest.mark.long),
         ("merge", "null"),
+        *long(("overwrite", "null"), ("append", "date'2026-03-03'"), ("append", "null"), ("merge", "date'2026-03-03'")),
     ],
 )
 def test_rows_of_other_partitions_are_refused(own_lake: OwnLake, write: str, stray: str) -> None:

@@ -61,6 +61,7 @@ def test_each_task_is_done_once_though_a_worker_dies_and_others_take_tasks_too(t
     assert len({record["by"] for record in records} - {0}) == 2, "the two others go on"
 
 
+@pytest.mark.long
 def test_what_no_worker_is_left_for_stays_with_the_caller(tmp_path: Path) -> None:
     """Containers would be reported neither as synced nor as failed when the last worker has died."""
     waiting = deque([1, 2, DEADLY])

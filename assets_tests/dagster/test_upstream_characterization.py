@@ -414,6 +414,7 @@ def test_maintenance_keeps_the_properties(table: tuple[Any, str]) -> None:
     assert [c["operation"] for c in DeltaTable(url).history(3)] == ["VACUUM END", "VACUUM START", "OPTIMIZE"]
 
 
+@pytest.mark.long
 def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[Any, str], database: str) -> None:
     """What a killed sync left running commits after a later sync, if nothing refuses it: the later one's property commit fences it off."""
     import psycopg
@@ -461,6 +462,7 @@ def test_metadata_of_tables_with_new_features_is_read_without_spark(table: tuple
     assert found.history(1)[0]["version"] == found.version() == 4
 
 
+@pytest.mark.long
 def test_replace_where_refuses_rows_outside(table: tuple[Any, str]) -> None:
     """The last guard of "one commit replaces just what was read"."""
     spark, url = table

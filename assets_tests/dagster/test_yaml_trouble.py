@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assets_tests.harness import long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.alerts import Alerts
 from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project
@@ -90,7 +91,7 @@ def test_a_fault_in_code_of_the_project_is_named_with_its_line(folder: Path) -> 
     assert f"{folder.parent / 'own.py'}:3: NameError: name 'nowhere' is not defined" in trouble(folder, SHOP)
 
 
-@pytest.mark.parametrize("command", ["sync", *(pytest.param(one, marks=pytest.mark.long) for one in ("alerts", "status"))])
+@pytest.mark.parametrize("command", ["sync", *long("alerts", "status")])
 def test_no_command_shows_a_stack_trace_of_a_broken_defs_yaml(folder: Path, command: str) -> None:
     (folder / "defs.yaml").write_text(f"{ALERTS}  too: [{SECRET}]\n", encoding="utf-8")
     (folder.parent / "db").mkdir()

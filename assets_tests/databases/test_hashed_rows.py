@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, insert
-from assets_tests.harness import Project
+from assets_tests.harness import Project, long
 from incremental_assets.core import comparison
 from incremental_assets.core.comparison import Difference, HashedRows, RowScope, compare
 from incremental_assets.dagster.partitions import container_partitions
@@ -127,12 +127,8 @@ def test_doubled_rows_without_key_are_counted(project: MakeProject) -> None:
 @pytest.mark.parametrize(
     ("type_", "by"),
     [
-        ("int", 100),
         ("timestamptz", "week"),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("date", "month"), ("timestamp", "hour"), ("date", "day"), ("date", "week"))
-        ),
+        *long(("int", 100), ("date", "month"), ("timestamp", "hour"), ("date", "day"), ("date", "week")),
     ],
 )
 def test_both_sides_assign_rows_to_the_same_partitions(project: MakeProject, type_: str, by: str | int) -> None:

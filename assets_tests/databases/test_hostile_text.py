@@ -19,7 +19,7 @@ from psycopg import sql
 
 from assets_tests import hostile
 from assets_tests.files.test_files_property import History, lake
-from assets_tests.harness import Folder, Project
+from assets_tests.harness import Folder, Project, long
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.delta.maintenance import maintain
@@ -191,7 +191,7 @@ def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("json", "parquet"))])
+@pytest.mark.parametrize("kind", ["csv", *long("json", "parquet")])
 def test_names_columns_and_cells_of_files_with_any_text_lose_no_row(folder: Callable[..., Folder], kind: str) -> None:
     """Otherwise one file's name, one header or one key breaks a container's sync, or its rows arrive elsewhere or not at all."""
     made = folder(settle_seconds=0)

@@ -25,7 +25,7 @@ import pytest
 from psycopg import sql
 
 from assets_tests import hostile
-from assets_tests.harness import Project
+from assets_tests.harness import Project, long
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import container_output, learned
@@ -815,7 +815,7 @@ def test_a_long_history_loses_and_doubles_no_row(
     request.node.user_properties.append(("history", _played(seed, steps, database, tmp_path, spark_home, monkeypatch)))
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
+@pytest.mark.parametrize("number", [0, *long(1, 2)])
 def test_a_short_history_loses_and_doubles_no_row(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_table_dropped_and_created_anew_is_refused(project: MakeProject) -> No
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_a_table_that_is_locked_after_the_plan_is_named(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message must name the lock, and not an error of the code that reports it."""
     shop = project(incremental=["public.orders:day:date"])

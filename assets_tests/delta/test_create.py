@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from assets_tests.delta.test_add_files import batch
+from assets_tests.harness import long
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.create import create_table
@@ -60,8 +61,8 @@ def log_of(table: LakeTable) -> dict[str, Any]:
     return actions
 
 
-@pytest.mark.parametrize("vectors", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.parametrize("types", [PLAIN, (NTZ,)], ids=["without ntz", "ntz"])
+@pytest.mark.parametrize("vectors", [True, *long(False)])
+@pytest.mark.parametrize("types", [PLAIN, pytest.param((NTZ,), marks=pytest.mark.long)], ids=["without ntz", "ntz"])
 def test_it_is_the_table_that_spark_creates(tmp_path: Path, spark_home: Path, vectors: bool, types: Sequence[str]) -> None:
     """Readers that Spark's table lets in would be kept out, values would be of other types, or the next sync would not know its table."""
     columns = [(f"c{number}", type_) for number, type_ in enumerate(types)]

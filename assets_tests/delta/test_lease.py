@@ -150,18 +150,18 @@ def _adds(lake: str, home: str, times: int) -> None:
 
 
 def test_hosts_that_take_the_lease_in_turn_lose_no_change(tmp_path: Path) -> None:
-    """Reading, adding one and writing back, by four hosts at once: without a lease most of the additions would be lost."""
+    """Reading, adding one and writing back, by two hosts at once: without a lease most of the additions would be lost."""
     lake = tmp_path / "lake"
     lake.mkdir()
     (lake / "counter").write_text("0")
     context = multiprocessing.get_context("spawn")
-    homes = [tmp_path / f"home-{n}" for n in range(4)]
+    homes = [tmp_path / f"home-{n}" for n in range(2)]
     for home in homes:
         home.mkdir()
-    processes = [context.Process(target=_adds, args=(str(lake), str(home), 5)) for home in homes]
+    processes = [context.Process(target=_adds, args=(str(lake), str(home), 10)) for home in homes]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    assert [process.exitcode for process in processes] == [0, 0]
     assert (lake / "counter").read_text() == "20"

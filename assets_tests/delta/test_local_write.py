@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets_tests.delta.test_add_files import HeldRows, batch, made
-from assets_tests.harness import examples
+from assets_tests.harness import examples, long
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConcurrentWriteError
@@ -417,8 +417,8 @@ TIMES: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["written anew", "written anew, with vectors", "marked"])
-@pytest.mark.parametrize("type_", [t if t == "bigint" else pytest.param(t, marks=pytest.mark.long) for t in TIMES])
+@pytest.mark.parametrize("way", ["written anew, with vectors", *long("written anew", "marked")])
+@pytest.mark.parametrize("type_", ["bigint", *long(*(type_ for type_ in TIMES if type_ != "bigint"))])
 def test_files_of_spark_are_written_anew_or_marked(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, type_: str, way: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from assets_tests.delta.test_add_files import made
+from assets_tests.harness import long
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.properties import is_set_without_spark, set_property, set_property_without_spark
@@ -28,8 +29,8 @@ def action(table: LakeTable, version: int, kind: str) -> dict[str, Any] | None:
     return next((one[kind] for one in map(json.loads, lines) if kind in one), None)
 
 
-@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.long)])
-@pytest.mark.parametrize("mapping", ["name", "none"])
+@pytest.mark.parametrize("vectors", ["true", *long("false")])
+@pytest.mark.parametrize("mapping", ["name", *long("none")])
 def test_only_the_property_changes(tmp_path: Path, spark_home: Path, vectors: str, mapping: str) -> None:
     """Readers that could read the table would refuse it, or read its columns as NULL."""
     table = LakeTable(str(tmp_path), "t")

@@ -86,6 +86,7 @@ def test_a_killed_server_is_started_again(folder: Path) -> None:
     assert answer(server.url(), "SELECT answer FROM kept") == 42
 
 
+@pytest.mark.long
 def test_a_pid_file_that_names_another_process_is_ignored(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     server.stop()
@@ -155,6 +156,7 @@ def test_a_server_runs_for_a_project_folder_that_only_root_can_reach(folder: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
+@pytest.mark.long
 def test_what_a_deleted_project_has_left_elsewhere_is_removed_by_the_next_server(folder: Path) -> None:
     """Whoever deletes a project does not know of its data in a temporary folder; fifty gigabytes of them once filled a disk."""
     private = folder.parent / "private"

@@ -175,6 +175,7 @@ class Elsewhere(FolderAddress):
         return f"file://{FolderAddress.parse('', self.url).local}/{path}"
 
 
+@pytest.mark.long
 def test_files_of_a_remote_folder_are_distinguished_by_their_urls(read: Callable[..., Read]) -> None:
     """Otherwise a bucket with a space, a percent sign or a star in a name cannot be read, or files mix; there are no links there."""
     names = ["a b.csv", "100%.csv", "%41.csv", "ü[x]{y}*?.csv", "one/same.csv", "two/same.csv", "caps.csv.GZ", "half.csv.gz"]

@@ -100,6 +100,7 @@ def test_lines_that_cannot_be_read_are_kept_and_make_a_warning(folder: Make) -> 
     assert not DeltaTable(str(project.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().num_rows
 
 
+@pytest.mark.long
 def test_a_container_of_which_no_file_can_be_read_says_so_and_makes_no_table(folder: Make) -> None:
     project = folder(containers={"parts": {"glob": "*.parquet"}})
     project.put("a.parquet", "no parquet")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assets_tests.files.both_readers import facts, rows_read_here
+from assets_tests.harness import long
 from incremental_assets.core.files import FileFormat, Limits
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.scope import LakeScope
@@ -151,7 +152,7 @@ def files_of_new_columns(chance: random.Random) -> dict[str, bytes]:
     return {f"{i}.csv": "\n".join(map(",".join, (names, *rows[i * 100 : i * 100 + 100]))).encode() for i in range(3)}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *long(1, 2)])
 def test_new_columns_get_the_types_that_spark_gives_them(both: Callable[..., RowsReadHere | None], seed: int) -> None:
     """Otherwise the type of a column depends on which reader has seen the first files."""
     chance = random.Random(seed)

@@ -65,6 +65,7 @@ def test_the_schedules_of_the_yaml_start_the_jobs_with_what_it_says(shop: Projec
     assert all(one.default_status is dg.DefaultScheduleStatus.RUNNING and one.cron_schedule == "0 4 * * *" for one in chosen)
 
 
+@pytest.mark.long
 def test_a_datastore_has_schedules_of_all_its_containers(shop: Project) -> None:
     shop.attributes |= {"scan": ScanEntry(schedule="0 4 * * *"), "profile": ScanEntry(schedule="0 5 * * 0", looks="full")}
     found = {one.name: one.cron_schedule for one in shop.dagster().get_repository_def().schedule_defs}

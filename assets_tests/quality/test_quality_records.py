@@ -460,6 +460,7 @@ for number in range(4):
 """
 
 
+@pytest.mark.long
 def test_two_processes_scan_while_a_third_one_maintains(records: Records, lake: Path) -> None:
     """Otherwise one of two hosts that scan at once fails or loses its records, or maintenance conflicts with them."""
     containers = ("shop/orders", "shop/lines")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from assets_tests.harness import long
 from assets_tests.quality.test_quality_records import failed_row, operation, verdict
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, capped, fingerprint
 from incremental_assets.core.rules.rule import Severity, Status
@@ -65,7 +66,7 @@ def answers(records: Records) -> dict[str, object]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in (1, 2, 3))])
+@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
 def test_what_scans_and_people_read_is_the_same_after_deletion(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records(str(tmp_path), "shop")
     fill(records, random.Random(seed), 24, monkeypatch)
@@ -88,6 +89,7 @@ def test_new_records_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {name: table.read().sort_by("recorded_at") for name, table in records.tables.items()} == before
 
 
+@pytest.mark.long
 def test_a_scan_takes_no_longer_after_many_earlier_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 100,000 scans, an object for each of them would take seconds in each further scan."""
     records = Records(str(tmp_path), "shop")

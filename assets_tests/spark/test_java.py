@@ -55,6 +55,7 @@ def fetches_jars(with_java: finding.Java, monkeypatch: pytest.MonkeyPatch) -> bo
     return any("delta-spark" in name for name in names) and any("postgresql" in name for name in names)
 
 
+@pytest.mark.long
 def test_a_java_home_with_an_old_java_is_named_and_not_used(
     java_11: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_distributions_package_brings_a_java_that_runs_spark(bare: Path, monke
     assert fetches_jars(java, monkeypatch)
 
 
+@pytest.mark.long
 def test_a_download_service_brings_a_java_and_is_checked(java_11: Path, tmp_path: Path) -> None:
     """Otherwise a machine with neither wheel nor package gets no Java, or one that somebody has changed on the way."""
     site = tmp_path / "site"

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
+from assets_tests.harness import long
 from incremental_assets.spark.embedded import environment, launch, server
 from incremental_assets.spark.progress import TaskProgress
 from incremental_assets.spark.session import (
@@ -180,7 +181,7 @@ def test_progress_is_reported_from_time_to_time(state: Path) -> None:
     assert reported and all(one.tasks > 0 and "0 B" not in one.text() for one in reported)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+@pytest.mark.parametrize("number", [signal.SIGINT, *long(signal.SIGALRM)])
 def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.Signals) -> None:
     """Otherwise Ctrl-C, SIGTERM or Terminate leave a query that burns the machine, and may write after the next sync did."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from assets_tests.databases.mysql.known import UTC, VALUES
 from assets_tests.databases.mysql.project import MySQLProject
+from assets_tests.harness import long
 
 WAYS = {"in memory": None, "into files": "arrow", "through Spark": "jdbc"}
 
@@ -112,7 +113,7 @@ def test_a_table_without_snapshots_is_refused(shop: Callable[..., MySQLProject])
     "type_",
     [
         "datetime(6)",
-        *(pytest.param(one, marks=pytest.mark.long) for one in ("date", "timestamp(6)", "bigint unsigned", "decimal(20,0)", "int")),
+        *long("date", "timestamp(6)", "bigint unsigned", "decimal(20,0)", "int"),
     ],
 )
 def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., MySQLProject]) -> None:
