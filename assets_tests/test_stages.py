@@ -96,7 +96,7 @@ def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
     _sync_while_another_host_commits(project, monkeypatch, container, container_output, "commit")
 
 
-@pytest.mark.parametrize("write_by", ["", *long("spark")])
+@pytest.mark.parametrize("write_by", ["", "spark"])
 def test_a_commit_of_another_host_just_before_the_write_is_not_overwritten(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch, write_by: str
 ) -> None:
