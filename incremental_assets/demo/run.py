@@ -325,7 +325,7 @@ class _Demo:
         if "SPARK_REMOTE" not in os.environ:
             with self.log.open("a", encoding="utf-8") as log:
                 command = [sys.executable, "-m", "incremental_assets.spark.embedded.server", "start", str(dagster_home())]
-                self.spark = subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # it ends by itself
 
     def _compare(self, container: str) -> Comparison:
         with self.console.status(f"comparing {container}"):

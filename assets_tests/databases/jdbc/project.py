@@ -79,7 +79,7 @@ def server_jars(coordinates: Sequence[str]) -> list[Path]:
 
 
 POSTGRES = Kind("postgresql", "public", "org.postgresql.Driver", ())
-"""Its driver is among Spark's JARs already. The product has a better way to it, and it is no slower to start here than what runs anyhow."""
+"""The product has a better way to it. Here it stands for any database with a driver, as server and driver are there for other tests."""
 
 
 class Server(Protocol):
@@ -94,7 +94,7 @@ class Server(Protocol):
         ...
 
     def url(self, database: str) -> str:
-        """The JDBC URL of a database, which is made when it is first used."""
+        """The JDBC URL of a database, which the first statements that are run in it make."""
         ...
 
     def run(self, database: str, statements: str) -> None:

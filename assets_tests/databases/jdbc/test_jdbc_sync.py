@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assets_tests.databases.jdbc.project import DERBY, H2, POSTGRES, JdbcProject
+from assets_tests.harness import long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 
@@ -18,7 +19,7 @@ TEXTS = ["it''s", "back\\slash", "ü😀", "", "$${x}"]
 
 @pytest.mark.parametrize(
     "server",
-    [POSTGRES, pytest.param(H2, marks=pytest.mark.long), pytest.param(DERBY, marks=pytest.mark.long)],
+    [POSTGRES, *long(H2, DERBY)],
     ids=lambda kind: kind.name,
     indirect=True,
 )
