@@ -62,7 +62,7 @@ def long(*values: Any) -> list[Any]:
 
 def small_spark() -> None:
     """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
-    cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then
+    cutting a few rows into four partitions. Without that compiler the JVM's cache of compiled code has 48 MB, which Spark exceeds: it then
     spends a third of the processor's time on discarding code and compiling it again. Hence the larger code cache. The JVM also collects
     garbage each time when the classes of many sessions need more space than they had; hence so much of it from the beginning.
 
