@@ -341,6 +341,11 @@ class Setting:
         return self.values != "sequence"
 
     @property
+    def margin_in_effect(self) -> int:
+        """The margin below the source's clock, which integers do not have."""
+        return self.margin if self.by_session else 0
+
+    @property
     def cursor_type(self) -> CursorType:
         return {"sequence": CursorType.INTEGER, "date": CursorType.DATE}.get(self.values, CursorType.TIMESTAMP)
 
@@ -760,7 +765,7 @@ class Lake:
         rule, source, setting = self.rule, self.source, self.setting
         if step == "highest":
             answer.clock = source.clock
-            margin = setting.margin if rule.margin and setting.by_session else 0
+            margin = setting.margin_in_effect if rule.margin else 0
             answer.highest, at_once = source.highest(rule.cut_to_clock, margin), source.highest(rule.cut_to_clock)
             answer.withheld = at_once if at_once != answer.highest else None
         elif step == "open":
@@ -953,7 +958,8 @@ def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
         return str(wrong)
     if difference := compared(lake.rows, tuple(source.rows.values())):
         return f"after the last sync {difference}"
-    state, highest = lake.state(), source.highest()
+    # A row that is dated in the future stays within the margin, so that the watermark must not reach it yet.
+    state, highest = lake.state(), source.highest(margin=setting.margin_in_effect)
     if not setting.untidy and highest is not None and state is not None and rule == Rule():
         unchanged = lake.is_unchanged(state, lake.lag_window.window(state.watermark))
         if not unchanged and (state.watermark is None or state.watermark < highest):
