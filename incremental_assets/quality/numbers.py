@@ -61,7 +61,7 @@ def numbers_of_none(rows: Rows, rules: Sequence[Rule], keys: Sequence[Key], foun
     first = found.first
     # A requested partition without rows is missing in ``first``. A partition of which a filter keeps nothing is missing in ``own``.
     some = any(key not in first for key in keys)
-    evaluated = [rule for rule in rules if isinstance(rule, AggregateRule) and rows.can_evaluate(rule)]
+    evaluated = [rule for rule in rules if isinstance(rule, AggregateRule) and not rule.counts_rows and rows.can_evaluate(rule)]
     return rows.of_none(
         aggregates(rows, [r for r in evaluated if some or (r.filter is not None and found.own[r.id].keys() < first.keys())])
     )
@@ -118,6 +118,6 @@ class EarlierPartitions:
         own: dict[str, Values] = {}
         for condition, some in together.items():
             own.update(dict.fromkeys((rule.id for rule in some), rows.aggregate(frame, aggregates(rows, some), condition)))
-        none = rows.of_none(aggregates(rows, [rule for some in together.values() for rule in some]))
+        none = rows.of_none(aggregates(rows, [rule for some in together.values() for rule in some if not rule.counts_rows]))
         found = Measurements(first, own, none)
         return {(rule.id, key): (found.rows(key), plain(found.number(rule, key))) for rule in rules for key in keys}

@@ -5,7 +5,7 @@ the others. Does not belong: which aggregates there are (``scan``, ``numbers``, 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -134,21 +134,29 @@ class Measurements:
         if name in found:
             return found[name]
         # Grouping by partition returns no row for a partition of which the filter keeps nothing. Where rows or groups are counted, it is 0.
-        return self.of_none.get(name) if isinstance(rule, AggregateRule) else 0
+        return self.of_none.get(name) if isinstance(rule, AggregateRule) and not rule.counts_rows else 0
 
 
 class Rows:
     """The rows in the scan scope, in one version of the table.
 
-    ``in_sql`` makes the SQL of its columns. ``passes`` counts how many times these rows, or other rows of the table, were read.
-    ``troubles`` maps the ids of rules that could not be evaluated to the reason.
+    ``open_spark`` returns the session, and is called at its first use: a scan whose rules are all measured in this process
+    (``local_measures``) needs none. ``in_sql`` makes the SQL of its columns. ``passes`` counts how many times these rows, or other rows of
+    the table, were read. ``troubles`` maps the ids of rules that could not be evaluated to the reason.
     """
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, scan_scope: ScanScope, in_sql: ScannedTable) -> None:
-        self.spark, self.table, self.head, self.scan_scope, self.in_sql = spark, table, head, scan_scope, in_sql
+    def __init__(
+        self, open_spark: Callable[[], "SparkSession"], table: LakeTable, head: Head, scan_scope: ScanScope, in_sql: ScannedTable
+    ) -> None:
+        self._open_spark, self.table, self.head, self.scan_scope, self.in_sql = open_spark, table, head, scan_scope, in_sql
         self.passes = 0
         self.troubles: dict[str, str] = {}
         self._kinds: dict[str, Any] = {}
+
+    @cached_property
+    def spark(self) -> "SparkSession":
+        """The session in which the rows are read."""
+        return self._open_spark()
 
     @cached_property
     def whole(self) -> "DataFrame":

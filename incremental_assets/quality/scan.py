@@ -4,7 +4,8 @@ Belongs here: which pass measures which rule, their order, and the verdicts. Doe
 and the outcome of a rule (``core.rules``), running a pass (``rows``), what is recorded of a scan (``records``) or shown of it
 (``dagster.quality``).
 
-All rules about single rows and all aggregates go into one pass that groups by partition. Each distinct set of columns that rows have to be
+What can be measured in this process is measured there (``local_measures``). Of the other rules, all that are about single rows and all
+aggregates go into one pass that groups by partition. Each distinct set of columns that rows have to be
 grouped by takes one more pass, and so does each lookup in another container (``groups``), and each distinct filter of rules about a number
 (``numbers``).
 """
@@ -25,7 +26,8 @@ from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.failed_rows import FailedRows
-from incremental_assets.quality.groups import Grouped, Lookup, bounds_found, bounds_to_find, groupings
+from incremental_assets.quality.groups import Bounds, Grouped, Lookup, bounds_found, bounds_to_find, groupings
+from incremental_assets.quality.local_measures import LocalMeasures, measure_here
 from incremental_assets.quality.numbers import EarlierPartitions, EarlierScans, aggregates, filtered_numbers, numbers_of_none
 from incremental_assets.quality.rows import ROW_COUNT, Aggregate, Condition, Key, Measurements, Rows, Values, asserted_name, number_name
 from incremental_assets.quality.scan_scope import ScanScope
@@ -33,6 +35,7 @@ from incremental_assets.quality.table_rules import table_verdict
 from incremental_assets.spark.code_generation import interpret_few
 
 if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
 
@@ -84,30 +87,41 @@ def scan(
     container = scan_scope.container
     table, identifier = lake.table(*container.key_path), container.identifier
     in_sql = ScannedTable(head.columns, now, timezone, () if identifier is None else tuple(identifier.columns))
-    with lake_errors(container.label, table.url):
+
+    def spark() -> "SparkSession":
         interpret_few(lake.spark, table.rows())
-        return _Scan(lake, Rows(lake.spark, table, head, scan_scope, in_sql), rules).result(earlier, anomalies)
+        return lake.spark
+
+    with lake_errors(container.label, table.url):
+        here = measure_here(lake, table, head, scan_scope, rules, in_sql)
+        return _Scan(lake, Rows(spark, table, head, scan_scope, in_sql), rules, here).result(earlier, anomalies)
 
 
 class _Scan:
     """One scan while it runs.
 
-    ``_own`` has the numbers of the passes for single rules, and ``_broken_frames`` the rows that break such a rule, both by rule id.
+    ``_here`` has what was measured in this process, and ``_by_spark`` the other rules. ``_own`` has the numbers of that and of the passes
+    for single rules, and ``_broken_frames`` the rows that break such a rule, both by rule id.
     """
 
-    def __init__(self, lake: LakeScope, rows: Rows, rules: Sequence[Rule]) -> None:
+    def __init__(self, lake: LakeScope, rows: Rows, rules: Sequence[Rule], here: LocalMeasures) -> None:
         self._lake, self._rows, self._rules, self._scan_scope = lake, rows, rules, rows.scan_scope
-        self._own: dict[str, Values] = {}
+        self._here, self._by_spark = here, [rule for rule in rules if rule.id not in here.own]
+        self._own: dict[str, Values] = {**here.own}
         self._broken_frames: dict[str, DataFrame] = {}
 
     def result(self, scans: EarlierScans, anomalies: Iterable[Anomaly]) -> ScanResult:
         """Run all passes and return the result. The order of the passes matters."""
         rows, rules = self._rows, self._rules
-        # The first pass runs before the others: it finds the bounds that they use to skip files, and a rule whose filter fails needs no
-        # further pass.
-        first = rows.aggregate(rows.frame, self._first_pass())
-        self._own.update(filtered_numbers(rows, rules))
-        self._run_own_passes(first)
+        rows.passes += self._here.passes
+        if not self._here.own or any(isinstance(rule, PartitionRule) for rule in self._by_spark):
+            # The first pass runs before the others: it finds the bounds that they use to skip files, and a rule whose filter fails needs no
+            # further pass.
+            first = rows.aggregate(rows.frame, self._first_pass())
+            self._own.update(filtered_numbers(rows, self._by_spark))
+            self._run_own_passes(bounds_found(rows, first))
+        else:
+            first = self._here.rows
         found, keys = Measurements(first, self._own), self._keys(first)
         found = replace(found, of_none=numbers_of_none(rows, rules, keys, found))
         earlier = EarlierPartitions(rows, rules, keys, found, scans)
@@ -128,32 +142,32 @@ class _Scan:
     # ------------------------------------------------------------------ the passes
     def _first_pass(self) -> list[Aggregate]:
         """Return everything that needs no pass of its own."""
-        wanted = [ROW_COUNT]
-        for rule in self._rules:
+        wanted, rules = [ROW_COUNT], self._by_spark
+        for rule in rules:
             if rule.filter is not None and isinstance(rule, RowRule | GroupedRule | ExistsIn):
                 # The number of asserted rows. It also shows, before a pass of its own, whether the filter can be evaluated.
                 wanted.append(Aggregate(rule.id, asserted_name(rule), Condition(rule.filter)))
             if isinstance(rule, RowRule):
                 with self._rows.noting(rule):
                     wanted.append(Aggregate(rule.id, number_name(rule), self._broken(rule)))
-        wanted += aggregates(self._rows, [rule for rule in self._rules if isinstance(rule, AggregateRule) and rule.filter is None])
-        return wanted + bounds_to_find(self._rows, self._rules)
+        wanted += aggregates(self._rows, [rule for rule in rules if isinstance(rule, AggregateRule) and rule.filter is None])
+        return wanted + bounds_to_find(self._rows, rules)
 
     def _broken(self, rule: RowRule) -> Condition:
         """Return the condition for a row to break the rule. Raises RuleNotApplicable."""
         return Condition(rule.condition(self._rows.in_sql), rule.filter, holds=False)
 
-    def _run_own_passes(self, first: Values) -> None:
+    def _run_own_passes(self, bounds: Bounds) -> None:
         """Compute the rules that need a pass of their own, one for each grouping and each lookup."""
-        rows, bounds = self._rows, bounds_found(self._rows, first)
-        for grouping, together in groupings(self._rules).items():
+        rows = self._rows
+        for grouping, together in groupings(self._by_spark).items():
             ready = [rule for rule in together if rows.can_evaluate(rule)]
             if ready:
                 with rows.noting(*ready):
                     grouped = Grouped(rows, grouping, ready, bounds)
                     self._own.update(dict.fromkeys((rule.id for rule in ready), grouped.numbers()))
                     self._broken_frames |= {one.id: grouped.broken(one.broken_groups) for one in ready if one.broken_groups is not None}
-        for rule in self._rules:
+        for rule in self._by_spark:
             if isinstance(rule, ExistsIn) and rows.can_evaluate(rule):
                 with rows.noting(rule):
                     lookup = Lookup(rows, rule, self._lake, bounds)
@@ -193,6 +207,15 @@ class _Scan:
         broken = {v.rule for v in verdicts if v.status is Status.FAILED and v.failed}
         where = {(v.rule, v.partition) for v in verdicts if v.status is Status.FAILED}
         conditions = {rule.id: self._broken(rule) for rule in self._rules if isinstance(rule, RowRule) and rule.id in broken}
+        for rule in self._rules:
+            # What breaks a rule that was measured here has not been asked of Spark yet.
+            if rule.id in broken and rule.id in self._here.own:
+                with self._rows.noting(rule):
+                    if isinstance(rule, ExistsIn):
+                        self._broken_frames[rule.id] = Lookup(self._rows, rule, self._lake, {}).broken()
+                    elif isinstance(rule, GroupedRule) and rule.broken_groups is not None:
+                        (grouping,) = groupings([rule])
+                        self._broken_frames[rule.id] = Grouped(self._rows, grouping, [rule], {}).broken(rule.broken_groups)
         frames = {id: frame for id, frame in self._broken_frames.items() if id in broken}
         return failed_rows.take(conditions, frames, where)
 

@@ -7,15 +7,32 @@ belong: where a threshold comes from (``dagster.quality.request``), or which rul
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, Partitions
 from incremental_assets.core.rules.rule import Rule, digest
 from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.delta.local_query import is_expressible, window_condition
 from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
+from incremental_assets.delta.table import among
+
+_ARROW_TYPES: dict[CursorType, tuple[pa.DataType, ...]] = {
+    CursorType.DATE: (pa.date32(),),
+    CursorType.TIMESTAMP: (pa.timestamp("us", "UTC"),),
+    CursorType.TIMESTAMP_NTZ: (pa.timestamp("us"),),
+    CursorType.INTEGER: (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+}
+"""The types in which delta-rs returns identifiers whose values are read here as integers of the cursor type."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,22 @@ class ScanScope:
         """Return the predicate that selects the rows of the given partitions."""
         return "false"
 
+    @property
+    def local_columns(self) -> tuple[str, ...]:
+        """The columns that ``local_keys`` needs."""
+        return ()
+
+    def local_condition(self, delta: DeltaTable) -> str | None:
+        """Return the condition by which the engine of delta-rs selects the rows of ``predicate``; None if it cannot."""
+        return "true" if self.predicate is None else None
+
+    def local_keys(self, rows: pa.Table) -> "tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int64]]] | None":
+        """Return the keys of the partitions of the rows, and for each row the position of its key; None if Spark has to find them.
+
+        ``rows`` has ``local_columns``, by their names in lower case.
+        """
+        return [None], np.zeros(rows.num_rows, np.int64)
+
     def is_over(self, key: str) -> bool:
         """Whether no more rows are expected in a partition."""
         return True
@@ -94,6 +127,41 @@ class _ScopeOfPartitions(ScanScope):
     def of_keys(self, keys: Sequence[str]) -> str:
         return scope_predicate(self.identifier, self.partitions.windows_of(keys), False)
 
+    @property
+    def local_columns(self) -> tuple[str, ...]:
+        return tuple(self.identifier.columns)
+
+    def local_condition(self, delta: DeltaTable) -> str | None:
+        if self.predicate is None:
+            return "true"
+        expressible = is_expressible(delta, self.identifier, self.windows)
+        return f"({window_condition(self.identifier, self.windows, self.nulls)})" if expressible else None
+
+    def local_keys(self, rows: pa.Table) -> "tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int64]]] | None":
+        columns = [rows.column(name.lower()) for name in self.identifier.columns]
+        if any(column.type not in _ARROW_TYPES[self.identifier.cursor_type] for column in columns):
+            return None
+        value = columns[0] if len(columns) == 1 else pc.max_element_wise(*columns)
+        numbers = value.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date(value.type) else value.cast(pa.int64())
+        # Rows of one hour, day or range of integers are of one partition, whose key is found once.
+        starts, start_of = np.unique(numbers.drop_null().to_numpy() // self._step, return_inverse=True)
+        of_starts = [self.partitions.key_of(int(start) * self._step) for start in starts]
+        keys: list[str | None] = [*dict.fromkeys(of_starts)]
+        places = {key: position for position, key in enumerate(keys)}
+        here = pc.is_valid(numbers).to_numpy()
+        of = np.full(len(here), len(keys), np.int64)
+        of[here] = np.array([places[key] for key in of_starts], np.int64)[start_of]
+        return keys if here.all() else [*keys, None], of
+
+    @property
+    def _step(self) -> int:
+        """The length of the ranges of identifier values from 0 on, of which none lies in two partitions."""
+        partitioning, cursor_type = self.container.partitioning, self.identifier.cursor_type
+        if cursor_type is CursorType.INTEGER:
+            return 1 if partitioning is None or partitioning.width is None else partitioning.width
+        hourly = partitioning is not None and partitioning.granularity is Granularity.HOUR and cursor_type is not CursorType.DATE
+        return MICROS_PER_HOUR if hourly else cursor_type.steps_per_day
+
     def is_over(self, key: str) -> bool:
         try:
             upper = self.partitions.window_of(key).upper
@@ -118,6 +186,20 @@ class _ScopeOfFiles(ScanScope):
 
     def of_keys(self, keys: Sequence[str]) -> str:
         return file_predicate(keys)
+
+    @property
+    def local_columns(self) -> tuple[str, ...]:
+        return (FILE.name,)
+
+    def local_condition(self, delta: DeltaTable) -> str | None:
+        if self.predicate is None or self.keys is None:
+            return super().local_condition(delta)
+        on_record = (key for key in self.with_open_anomalies if key is not None)
+        return among((FILE.name, (*self.keys, *on_record)))
+
+    def local_keys(self, rows: pa.Table) -> "tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int64]]] | None":
+        files = rows.column(FILE.name).combine_chunks().dictionary_encode()
+        return files.dictionary.to_pylist(), files.indices.to_numpy().astype(np.int64)
 
 
 def whole_table(container: Container) -> ScanScope:

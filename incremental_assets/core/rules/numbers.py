@@ -27,6 +27,11 @@ class AggregateRule(PartitionRule):
         raise NotImplementedError
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether the aggregate is the number of rows."""
+        return False
+
+    @property
     def earlier_partitions(self) -> int:
         """With how many of the partitions before it a partition is compared; 0 for most rules."""
         return 0
@@ -108,6 +113,10 @@ class Change(AggregateRule):
         super().check(declared)
         if not declared.has_partitions:
             raise NotDeclared("it compares partitions, and the container has none: it needs an incremental identifier")
+
+    @property
+    def counts_rows(self) -> bool:
+        return self.expression is None
 
     @property
     def earlier_partitions(self) -> int:

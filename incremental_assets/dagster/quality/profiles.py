@@ -227,7 +227,7 @@ def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
 def _rows(scope: LakeScope, container: Container, head: Head, scan_scope: ScanScope, timezone: str) -> Rows:
     """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
     in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc), timezone)
-    return Rows(scope.spark, scope.table(*container.key_path), head, scan_scope, in_sql)
+    return Rows(lambda: scope.spark, scope.table(*container.key_path), head, scan_scope, in_sql)
 
 
 def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstance, scope: LakeScope, log: Callable[[str], None]) -> str:
