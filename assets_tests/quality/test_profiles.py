@@ -174,7 +174,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
         held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
         counts = rows_by_partition(merged)
-        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), in_sql)
+        rows_held = Rows(lambda: spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), in_sql)
         found = suggest(
             fitted,
             split,

@@ -27,6 +27,7 @@ from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
@@ -166,6 +167,30 @@ def test_a_sync_checks_what_it_wrote_and_resolves_anomalies_of_corrected_rows(sh
 
 
 @pytest.mark.long
+def test_a_sync_with_plain_rules_needs_no_spark(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a sync of five rows waits for Spark, for some seconds, and for half a minute where no server is running."""
+    plain = [
+        *CHECKS[:3],
+        {"rule": "volumetric", "max_change": 9},
+        {"rule": "exists_in", "column": "customer", "container": "people", "field": "id"},
+    ]
+    shop.configure(containers={"orders": {"partition_by": "month", "checks": plain}})
+    shop.execute("create table people (id bigint primary key); insert into people select generate_series(0, 19)")
+    shop.execute("update orders set customer = 7, price = 1 where id in (7, 11, 12)")
+
+    def spark(self: LakeScope) -> None:
+        raise AssertionError("a Spark session was opened")
+
+    monkeypatch.setattr(LakeScope, "spark", property(spark))
+    shop.sync("people")
+    line = shop.one("orders")
+    assert line["status"] == "synced" and line["checks"]["passed"] == 5, line
+    shop.execute("update orders set price = 2 where id = 90; insert into orders values (91, '2026-03-31', 5, 5)")
+    line = shop.one("orders")
+    assert line["status"] == "synced" and line["checks"]["passed"] == 5, line
+    assert evaluations(shop, "unique_id")["2026-03-01"] == ("SUCCEEDED", "passed: all 32 rows pass")
+
+
 def test_a_separate_scan_has_a_watermark_of_its_own(shop: Project) -> None:
     """Without it, an incremental scan reads all rows, or leaves out those that came since the last one."""
     shop.configure(containers={"orders": {"partition_by": "month"}})  # nothing is checked with the sync
@@ -376,7 +401,7 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
         scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
-        rows = Rows(spark, table, head, scan_scope, in_sql)
+        rows = Rows(lambda: spark, table, head, scan_scope, in_sql)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1
         plan = frame._explain_string()
