@@ -44,8 +44,11 @@ def test_values_of_every_type_are_hashed_equally(project: MakeProject) -> None:
     create(made, "t")
     insert(made, "t")
     made.one("t")
-    with both_sides(made, "t") as (source, lake):
-        found = compare(source, lake, None, ALL)
+    with both_sides(made, "t") as (source, lake), pytest.MonkeyPatch.context() as patch:
+        found, here, bucketed = compare(source, lake, None, ALL), lake.by_partition(ALL), lake.by_bucket(ALL, 7)
+        assert lake._here(ALL) is not None  # pyright: ignore[reportAttributeAccessIssue]
+        patch.setattr(lake, "_here", lambda scope: None)
+        assert (lake.by_partition(ALL), lake.by_bucket(ALL, 7)) == (here, bucketed), "this process and Spark hash rows alike"
     assert found.equal and found.rows == len(made.rows("t", "id")), found
 
 

@@ -15,10 +15,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.container import Container
-from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, IntegerPartitions, Partitions
+from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.window import Window, merge
-from incremental_assets.delta.local_query import identifier_value, is_expressible, readable_here, window_condition
+from incremental_assets.delta.local_query import identifier_value, is_expressible, readable_here, step_of, window_condition
 from incremental_assets.delta.sql import partition_start, scope_predicate
 from incremental_assets.delta.table import LakeTable, query
 
@@ -117,13 +116,8 @@ def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequen
     if not is_expressible(delta, identifier, (*counted, *written)):
         return None
     value = f"arrow_cast({identifier_value(identifier)}, 'Int64')"
-    if identifier.cursor_type is CursorType.INTEGER:
-        step = partitioning.width or 1
-    elif identifier.cursor_type is CursorType.DATE:
-        step = 1
     # The query engine is not asked for weeks and months. It groups by hour or day, and the caller adds these few groups up by partition.
-    else:
-        step = MICROS_PER_HOUR if partitioning.granularity is Granularity.HOUR else identifier.cursor_type.steps_per_day
+    step = step_of(identifier, partitioning)
     # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
     start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
     landed_here = f"sum(CASE WHEN {window_condition(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"

@@ -1,11 +1,13 @@
-"""The lake's side of a comparison with the source: Spark hashes the rows of one version of a table.
+"""The lake's side of a comparison with the source: Spark hashes the rows of one version of a table, unless they are few.
 
 Belongs here: the canonical text of each type in Spark's SQL, and the queries over its hashes. Does not belong: the same for a source
-(``databases.postgres.hashed_rows``, which describes the text), and the comparison (``core.comparison``).
+(``databases.postgres.hashed_rows``, which describes the text) and in this process (``local_hashed_rows``), and the comparison
+(``core.comparison``).
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
@@ -13,6 +15,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING
+from incremental_assets.delta.local_hashed_rows import read_rows_here
 from incremental_assets.delta.sql import partition_start, scope_predicate
 from incremental_assets.delta.table import LakeTable
 
@@ -129,7 +132,7 @@ class SparkHashedRows:
 
 
 class LakeHashedRows(SparkHashedRows):
-    """The ``HashedRows`` of one version of a container's table."""
+    """The ``HashedRows`` of one version of a container's table. Where the rows of a scope are few, this process hashes them."""
 
     def __init__(
         self,
@@ -141,3 +144,18 @@ class LakeHashedRows(SparkHashedRows):
         marks: str | None = None,
     ) -> None:
         super().__init__(spark, f"{table.sql_name} VERSION AS OF {int(version)}", container, columns, marks)
+        by_name = {column.name.lower(): column for column in columns}
+        key = [by_name[name.lower()] for name in key_of(container, columns)]
+        self._here = lru_cache(maxsize=1)(partial(read_rows_here, table, version, container, columns, key, marks))
+
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
+        here = self._here(scope)
+        return super().by_partition(scope) if here is None else here.by_partition()
+
+    def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
+        here = self._here(scope)
+        return super().by_bucket(scope, buckets) if here is None else here.by_bucket(buckets)
+
+    def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
+        here = self._here(scope)
+        return super().of_buckets(scope, buckets) if here is None else here.of_buckets(buckets)

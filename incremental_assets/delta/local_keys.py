@@ -1,12 +1,11 @@
 """The primary keys of a table, hashed in this process: the lake's side of a comparison of keys, without Spark.
 
-Belongs here: reading the keys of a table that is not too large, their canonical texts and hashes, and the way back from texts to keys. Does
-not belong: the same by Spark, for whole rows and for large tables (``hashed_rows``), and the comparison (``core.comparison``).
+Belongs here: reading the keys of a table that is not too large, and the way back from texts to keys. Does not belong: their hashes
+(``local_hashes``), the same by Spark for large tables (``hashed_rows``), and the comparison (``core.comparison``).
 """
 
 import decimal
 import functools
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, Key, PartitionValue, RowScope
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.local_hashes import checksums_of, hashes_of, in_buckets, plain_texts
 from incremental_assets.delta.local_query import readable_here
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.replaced_rows import RowsOfKeys, integers
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 MOST_KEYS, MOST_BYTES = 2_000_000, 512 << 20
 """Up to so many keys, which take so much memory, are hashed here."""
-_HALF = 30
 
 
 def are_read_here(table: LakeTable, head: Head, key: Sequence[Column]) -> bool:
@@ -39,7 +38,7 @@ def are_read_here(table: LakeTable, head: Head, key: Sequence[Column]) -> bool:
 
 def _readable(table: LakeTable, head: Head, key: Sequence[Column]) -> DeltaTable | None:
     delta = readable_here(table)
-    is_readable = delta is not None and delta.version() == head.version and delta.count() <= MOST_KEYS and _schema(key) is not None
+    is_readable = delta is not None and delta.version() == head.version and delta.count() <= MOST_KEYS and arrow_schema(key) is not None
     return delta if is_readable else None
 
 
@@ -49,7 +48,7 @@ def read_keys(table: LakeTable, head: Head, key: Sequence[Column], axis: Identif
     ``axis``: what the partitions are windows of. ``marks``: the name of the column that marks deleted rows, which count as absent; None if
     all rows count.
     """
-    delta, schema = _readable(table, head, key), _schema(key)
+    delta, schema = _readable(table, head, key), arrow_schema(key)
     by_name = {column.name: column for column in head.columns}
     identifiers = arrow_schema([by_name[name] for name in axis.columns if name in by_name])
     if delta is None or schema is None or identifiers is None:
@@ -88,24 +87,20 @@ class LocalKeys:
 
     @functools.cached_property
     def _hashes(self) -> np.ndarray:
-        """The first 60 bits of the MD5 of each key's canonical text."""
-        texts = [_canonical(self.keys.column(column.name)) for column in self._columns]
-        joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ",")  # pyright: ignore[reportAttributeAccessIssue]
-        digests = b"".join(hashlib.md5(text, usedforsecurity=False).digest() for text in joined.cast(pa.binary()).to_pylist())
-        return (np.frombuffer(digests, ">u8")[::2] >> np.uint64(4)).astype(np.int64)
+        return hashes_of([self.keys.column(column.name) for column in self._columns])
 
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
-        return {None: self._sums(np.zeros(len(self._hashes), np.int64))[0]} if len(self._hashes) else {}
+        every = checksums_of(self._hashes, np.zeros(len(self._hashes), np.int64))
+        return {None: every[0]} if every else {}
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
-        return self._sums(self._hashes % buckets) if len(self._hashes) else {}
+        return checksums_of(self._hashes, self._hashes % buckets)
 
     def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
         number = self._hashes % buckets.number
-        positions = np.flatnonzero(np.isin(number, np.array(buckets.chosen, np.int64)))
-        positions = positions[np.argsort(number[positions], kind="stable")]
+        positions = in_buckets(number, buckets.chosen)
         rows = self.keys.take(pa.array(positions))
-        texts = zip(*(_plain(rows.column(column.name)).to_pylist() for column in self._columns), strict=True)
+        texts = zip(*(plain_texts(rows.column(column.name)).to_pylist() for column in self._columns), strict=True)
         for position, key in zip(positions.tolist(), texts, strict=True):
             yield HashedRow(int(number[position]), key, int(self._hashes[position]))
 
@@ -118,16 +113,6 @@ class LocalKeys:
         """Those of the keys that rows have which are marked as deleted."""
         return keys.filter(RowsOfKeys(self.marked).among(keys))
 
-    def _sums(self, groups: np.ndarray) -> dict[int, Checksum]:
-        """The checksums of groups of rows. The sums are made of two halves, as a sum of hashes does not fit into 64 bits."""
-        order = np.argsort(groups, kind="stable")
-        in_order, hashes = groups[order], self._hashes[order]
-        starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
-        rows = np.diff(np.r_[starts, len(in_order)])
-        high, low = (np.add.reduceat(half, starts) for half in (hashes >> _HALF, hashes & ((1 << _HALF) - 1)))
-        sums = zip(in_order[starts].tolist(), rows.tolist(), high.tolist(), low.tolist(), strict=True)
-        return {group: Checksum(n, (one << _HALF) + other) for group, n, one, other in sums}
-
 
 def keys_of(texts: Sequence[Key], columns: Sequence[Column]) -> pa.Table:
     """The keys with these texts (``HashedRow.key``), in the types of the lake. The types must be known to ``arrow_schema``."""
@@ -136,37 +121,6 @@ def keys_of(texts: Sequence[Key], columns: Sequence[Column]) -> pa.Table:
     by_column = zip(*texts, strict=True) if texts else ([] for _ in columns)
     arrays = [_from_texts(list(values), field.type) for values, field in zip(by_column, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-# ---------------------------------------------------------------------- the texts, as ``hashed_rows`` describes them
-def _schema(key: Sequence[Column]) -> pa.Schema | None:
-    """The Arrow schema of a key; None if one of its types is not hashed here. The texts of floats are left to Spark."""
-    schema = arrow_schema(key)
-    return None if schema is None or any(pa.types.is_floating(field.type) for field in schema) else schema
-
-
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The texts of a column's values (``hashed_rows.plain_text``)."""
-    if pa.types.is_binary(values.type):
-        return pa.chunked_array([[None if value is None else value.hex() for value in values.to_pylist()]], pa.string())
-    if pa.types.is_decimal(values.type):
-        return pa.chunked_array([[None if value is None else format(value, "f") for value in values.to_pylist()]], pa.string())
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    return values.cast(pa.string())
-
-
-def _canonical(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The parts of the keys' texts that one column has (``hashed_rows.canonical_text``)."""
-    texts = _plain(values)
-    if pa.types.is_string(values.type):
-        length = pc.binary_length(values).cast(pa.string())  # pyright: ignore[reportAttributeAccessIssue]
-        texts = pc.binary_join_element_wise(length, texts, ":")  # pyright: ignore[reportAttributeAccessIssue]
-    elif pa.types.is_binary(values.type):
-        texts = pc.binary_join_element_wise("x", texts, "")  # pyright: ignore[reportAttributeAccessIssue]
-    return pc.fill_null(texts, "")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _from_texts(texts: list[str | None], type_: pa.DataType) -> pa.Array:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from deltalake import DeltaTable
 
-from incremental_assets.core.container import Identifier
+from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity
 from incremental_assets.core.window import Window
 from incremental_assets.delta.table import LakeTable, double_quoted
 
@@ -48,6 +49,14 @@ def is_expressible(delta: DeltaTable, identifier: Identifier, windows: Sequence[
     types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
     bounds = [bound for window in windows for bound in (window.lower, window.upper) if bound is not None]
     return not any("decimal" in types.get(name, "decimal") for name in identifier.columns) and all(-(2**63) <= b < 2**63 for b in bounds)
+
+
+def step_of(identifier: Identifier, partitioning: Partitioning) -> int:
+    """The length of ranges of identifier values, counted from 0 on, of which none lies in two partitions."""
+    if identifier.cursor_type is CursorType.INTEGER:
+        return partitioning.width or 1
+    hourly = partitioning.granularity is Granularity.HOUR and identifier.cursor_type is not CursorType.DATE
+    return MICROS_PER_HOUR if hourly else identifier.cursor_type.steps_per_day
 
 
 def window_condition(identifier: Identifier, windows: Sequence[Window], include_nulls: bool = False) -> str:

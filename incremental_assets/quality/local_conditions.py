@@ -4,6 +4,9 @@ Belongs here: for which rules, types and constants Arrow gives Spark's answer, a
 rows (``local_measures``), or the condition in Spark SQL (``core.rules.values``), which Spark evaluates for all other rules.
 """
 
+# The functions of pyarrow.compute are made when it is imported, so that no stub names them.
+# pyright: reportAttributeAccessIssue=false
+
 import datetime
 import math
 import re

@@ -5,6 +5,9 @@ the conditions of rules about single rows (``local_conditions``); the passes of 
 that broke a rule, which Spark fetches.
 """
 
+# The functions of pyarrow.compute are made when it is imported, so that no stub names them.
+# pyright: reportAttributeAccessIssue=false
+
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ belong: where a threshold comes from (``dagster.quality.request``), or which rul
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, Partitions
+from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.rules.rule import Rule, digest
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.delta.local_query import is_expressible, window_condition
+from incremental_assets.delta.local_query import is_expressible, step_of, window_condition
+from incremental_assets.delta.replaced_rows import integers
 from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
 from incremental_assets.delta.table import among
 
@@ -141,26 +142,18 @@ class _ScopeOfPartitions(ScanScope):
         columns = [rows.column(name.lower()) for name in self.identifier.columns]
         if any(column.type not in _ARROW_TYPES[self.identifier.cursor_type] for column in columns):
             return None
-        value = columns[0] if len(columns) == 1 else pc.max_element_wise(*columns)
-        numbers = value.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date(value.type) else value.cast(pa.int64())
+        numbers = reduce(pc.max_element_wise, (integers(column) for column in columns))  # pyright: ignore[reportAttributeAccessIssue]
+        partitioning = self.container.partitioning
+        step = 1 if partitioning is None else step_of(self.identifier, partitioning)
         # Rows of one hour, day or range of integers are of one partition, whose key is found once.
-        starts, start_of = np.unique(numbers.drop_null().to_numpy() // self._step, return_inverse=True)
-        of_starts = [self.partitions.key_of(int(start) * self._step) for start in starts]
+        starts, start_of = np.unique(numbers.drop_null().to_numpy() // step, return_inverse=True)
+        of_starts = [self.partitions.key_of(int(start) * step) for start in starts]
         keys: list[str | None] = [*dict.fromkeys(of_starts)]
         places = {key: position for position, key in enumerate(keys)}
-        here = pc.is_valid(numbers).to_numpy()
+        here = pc.is_valid(numbers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
         of = np.full(len(here), len(keys), np.int64)
         of[here] = np.array([places[key] for key in of_starts], np.int64)[start_of]
         return keys if here.all() else [*keys, None], of
-
-    @property
-    def _step(self) -> int:
-        """The length of the ranges of identifier values from 0 on, of which none lies in two partitions."""
-        partitioning, cursor_type = self.container.partitioning, self.identifier.cursor_type
-        if cursor_type is CursorType.INTEGER:
-            return 1 if partitioning is None or partitioning.width is None else partitioning.width
-        hourly = partitioning is not None and partitioning.granularity is Granularity.HOUR and cursor_type is not CursorType.DATE
-        return MICROS_PER_HOUR if hourly else cursor_type.steps_per_day
 
     def is_over(self, key: str) -> bool:
         try:
