@@ -96,8 +96,8 @@ def test_where_nothing_can_be_copied_dagster_makes_the_database(home: Path, monk
     assert not list((home / "history" / "runs").glob(".*"))
 
 
-def test_the_events_of_a_killed_process_are_there(home: Path) -> None:
-    """A connection that stays open keeps what was committed in the log: another process must read it there after a kill."""
+def process_with_runs(then: str) -> subprocess.CompletedProcess[str]:
+    """A process that makes three runs, prints their ids, and ends so."""
     code = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -105,9 +105,22 @@ from assets_tests.dagster.test_sqlite_files import runs_of
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 instance = command_line_instance()
 print(*runs_of(instance, 3), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+{then}
 """
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ}, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ}, timeout=120)
+
+
+def test_a_process_that_ends_leaves_no_log_behind(home: Path) -> None:
+    """Otherwise each run leaves half a megabyte: a sync a minute fills 80 GB before runs are removed."""
+    ended = process_with_runs("sys.exit(3)")
+    assert ended.returncode == 3 and len(ended.stdout.split()) == 3, ended.stderr
+    left = sorted((home / "history").rglob("*.db*"))
+    assert len(left) == 5 and {path.suffix for path in left} == {".db"}, left
+
+
+def test_the_events_of_a_killed_process_are_there(home: Path) -> None:
+    """A connection that stays open keeps what was committed in the log: another process must read it there after a kill."""
+    killed = process_with_runs("os.kill(os.getpid(), signal.SIGKILL)")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (home / "history" / "runs.db-wal").exists(), "the log was written back, so that this test shows nothing"
     with command_line_instance() as instance:

@@ -11,6 +11,7 @@ query it makes an engine of SQLAlchemy, which compiles the statement anew: engin
 executes all of its migrations' files to learn the newest version: they are read once.
 """
 
+import atexit
 import functools
 import logging
 import os
@@ -45,6 +46,7 @@ def spare_sqlite_files(home: Path) -> None:
     _kept.homes.add(f"{home.resolve()}{os.sep}")
     if not event.contains(Engine, "connect", _kept.connected):
         event.listen(Engine, "connect", _kept.connected)
+        atexit.register(_kept.close)
         SqliteEventLogStorage._initdb = _made_by_copying
         for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
             module.__dict__["create_engine"] = _engine
@@ -97,6 +99,12 @@ class _KeptOpen:
             self._connections[path] = kept  # behind all others, as the one that was used last
             if len(self._connections) > KEPT:
                 self._connections.popitem(last=False)[1].close()
+
+    def close(self) -> None:
+        """Closes the connections. Each log is written back and removed; those that stayed behind were three quarters of a run's files."""
+        with self._at_work:
+            while self._connections:
+                self._connections.popitem()[1].close()
 
 
 def _opened(path: str) -> sqlite3.Connection | None:
