@@ -48,7 +48,7 @@ def test_rows_below_the_start_and_rows_dated_far_away_are_where_they_belong(proj
     made.assert_equal("s", where=later)
     made.assert_equal("n", where="id >= 100")
     made.assert_equal("w", where="id <> 5")
-    partitions = dagster_partitions(made.definition("w").container, "UTC")
+    partitions = dagster_partitions(made.definition("w").container)
     first_key = partitions.get_first_partition_key() if partitions else None  # its window has no lower bound
     assert first_key is not None and made.one("w", keys=(first_key, first_key))["rows_inserted"] == 1
     made.assert_equal("w")

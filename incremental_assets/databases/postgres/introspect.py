@@ -118,8 +118,8 @@ with recursive listed as (
          string_agg(concat_ws(':', i.indexrelid, i.indisprimary, i.indisunique, i.indisvalid), ',' order by i.indexrelid) as said
   from listed join pg_index i on i.indrelid = listed.oid group by i.indrelid
 ), triggers as (
-  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
-                               ',' order by t.oid) as said
+  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc),
+                                          coalesce(p.proconfig::text, '')), ',' order by t.oid) as said
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
 ), foreign_keys as (
   select k.conrelid, string_agg(concat_ws(':', k.oid, other.relname, other.relnamespace), ',' order by k.oid) as said
