@@ -334,6 +334,17 @@ def test_rows_of_the_hour_that_comes_twice_arrive(project: MakeProject, attribut
     assert sorted(made.rows("t", "id")) == ([(1,)] if attributes.get("timezone") == "UTC" else [(1,), (2,)])
 
 
+def test_the_timezone_of_a_container_is_that_of_its_clock(project: MakeProject) -> None:
+    """By the datastore's clock, which is nine hours behind, the watermark would stay nine hours below each row, and read them again."""
+    made = project(incremental=["public.t:at:datetime", "public.u:at:datetime"], containers={"t": {"timezone": "Asia/Tokyo"}})
+    for name in ("t", "u"):
+        made.execute(f"create table {name} (at timestamp); insert into {name} values (now() at time zone 'Asia/Tokyo' - interval '1 s')")
+    made.sync()
+    newest = made.source.execute("select at::text from t").fetchone()
+    watermarks = {name: made.one(name)["watermark"]["new"].replace("T", " ") for name in ("t", "u")}
+    assert newest is not None and watermarks["t"] == newest[0] and watermarks["u"] < newest[0]
+
+
 @pytest.mark.long
 def test_late_rows_with_ids_of_a_block_arrive_by_default(project: MakeProject) -> None:
     """Hibernate draws fifty ids with one ``nextval`` and may insert them much later. Such rows must arrive."""
