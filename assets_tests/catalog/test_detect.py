@@ -215,6 +215,13 @@ LABELS = [
         '"public.cached:id:integer"',
         says="which does not give them out one by one",
     ),
+    Label(
+        "countdown",
+        "create table countdown (id int generated always as identity (increment -1) primary key, x int)",
+        filled("countdown", "x", "i"),
+        None,
+        says="id: it is drawn from public.countdown_id_seq, which counts down",
+    ),
     Label(  # a clock on a wall is set back once a year
         "zoneless",
         "create table zoneless (x int, at timestamp not null default now()); create index on zoneless (at)",

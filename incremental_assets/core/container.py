@@ -73,7 +73,8 @@ class Origin:
     None if there is no sequence. ``at_insert``, ``at_update``: the name of a trigger that sets the column to the clock at each insert or
     update, whatever the application sends; None if there is none. ``in_own_zone``: a column without time zone, which these triggers set to
     the time in a zone that they name, and whose clocks are never set back; otherwise it is the time in the zone of each session.
-    ``is_rowversion``: SQL Server itself gives the column a higher value at each insert and update.
+    ``is_rowversion``: SQL Server itself gives the column a higher value at each insert and update. ``counts_down``: one of its sequences
+    has a negative increment.
     """
 
     identity: bool = False
@@ -83,6 +84,7 @@ class Origin:
     at_update: str | None = None
     is_rowversion: bool = False
     in_own_zone: bool = False
+    counts_down: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,12 @@ _COLUMNS = (
     _TREE
     + """
 select tree.relname, a.attname, count(*) filter (where a.attidentity = 'a') as identities,
-       max(q.block)::bigint as block, bool_and(q.in_turn) as in_turn
+       max(q.block)::bigint as block, bool_and(q.in_turn) as in_turn, bool_or(q.counts_down) as counts_down
 from tree join pg_attribute a on a.attrelid = tree.oid and a.attnum > 0 and not a.attisdropped
 left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 left join lateral (
   select max(least(s.seqcache::numeric * abs(s.seqincrement), 1000000000)) as block,
-         bool_and(s.seqcache = 1 and s.seqincrement > 0 and not s.seqcycle) as in_turn
+         bool_and(s.seqcache = 1 and s.seqincrement > 0 and not s.seqcycle) as in_turn, bool_or(s.seqincrement < 0) as counts_down
   from pg_sequence s where s.seqrelid in (
     select x.objid from pg_depend x where x.refclassid = 'pg_class'::regclass and x.refobjid = a.attrelid
       and x.refobjsubid = a.attnum and x.classid = 'pg_class'::regclass and x.deptype in ('a', 'i')
@@ -154,6 +154,7 @@ def read_origins(connection: psycopg.Connection, schema: str, tables: Sequence[s
                 at_insert[name][0] if name in at_insert else None,
                 at_update[name][0] if name in at_update else None,
                 in_own_zone=bool(by) and all(in_own_zone for _, in_own_zone in by),
+                counts_down=bool(number.get("counts_down")),
             )
         found[table] = Origins(columns, tree["subscribed"])
     return found

@@ -204,7 +204,8 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     if is_table:
         in_turn = bool(is_identity) and (increment or 0) > 0
         block = int(increment) if is_identity else None
-        origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION)
+        counts_down = bool(is_identity) and (increment or 0) < 0
+        origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION, counts_down=counts_down)
     sequence = IDENTITY if is_table and is_identity else None
     return SourceColumn(str(name), type_text(base, length, precision, scale), base, not is_nullable, default, sequence, origin)
 
