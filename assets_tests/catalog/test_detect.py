@@ -222,6 +222,13 @@ LABELS = [
         None,
         says="id: it is drawn from public.countdown_id_seq, which counts down",
     ),
+    Label(
+        "restarted",
+        "create table restarted (id bigserial primary key, created_at timestamptz)",
+        filled("restarted", "created_at", OLD) + "; alter sequence restarted_id_seq restart",
+        '"public.restarted:created_at:timestamp"',
+        says="id: its sequence public.restarted_id_seq is at 0, below rows that reach 3,000",
+    ),
     Label(  # a clock on a wall is set back once a year
         "zoneless",
         "create table zoneless (x int, at timestamp not null default now()); create index on zoneless (at)",

@@ -18,7 +18,7 @@ from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
-from incremental_assets.databases.postgres.evidence import read_evidence
+from incremental_assets.databases.postgres.evidence import last_drawn, read_evidence
 from incremental_assets.databases.postgres.origins import Origins, read_origins
 from incremental_assets.databases.postgres.queries import cursor_value_text
 
@@ -178,6 +178,12 @@ class PostgresCatalog:
         """The lowest and the highest value of the columns (``read_span``)."""
         with source_errors(f"{self._datastore}/{table}", self._address):
             return read_span(self._connection, self._schema, table, columns, cursor_type)
+
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """The last value of the column's sequence (``evidence.last_drawn``)."""
+        with source_errors(f"{self._datastore}/{table}", self._address):
+            sequence = column.sequence
+            return None if sequence is None else last_drawn(lambda *query: ask(self._connection, *query)[0], sequence)
 
 
 def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, ListedContainer]:
