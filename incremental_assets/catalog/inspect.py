@@ -263,9 +263,13 @@ class ContainerInspection:
             if table.span is not None and not set(columns) <= set(table.indexed):
                 return known  # the first value is known; the last one is not worth reading the whole table without an index
             ends = self._source.span(table.name, columns, cursor_type)
-            # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
+                other = self._unless_set_back(table, pinned, ends[1]) if self._declarations.detects(table.name) else None
+                if other is not None:
+                    chosen = other if other.trusted and other.cursor_type is not CursorType.INTEGER else Proposal()
+                    return self._spanned(replace(known, proposal=other, pinned=chosen))
+                # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
                 pinned = with_partitions(pinned, cursor_type, *ends, table.rows)
             return replace(
                 known, pinned=pinned, table=replace(_with_ends(table, ends, cursor_type), spanned=self._declarations.spanned(known))
@@ -277,17 +281,22 @@ class ContainerInspection:
         ends = self._source.span(table.name, proposal.columns, proposal.cursor_type)
         if ends is None:
             return known
+        other = self._unless_set_back(table, proposal, ends[1])
+        return replace(known, proposal=other or with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
+
+    def _unless_set_back(self, table: SourceTable, proposal: Proposal, highest: int) -> Proposal | None:
+        """A proposal without the column, if its sequence is below the rows that are there, the highest of which is ``highest``; else None.
+
+        New rows come below those then, until the sequence has passed them. Raises SyncError.
+        """
         column = table.column(proposal.columns[0])
         drawn = self._source.last_drawn(table.name, column) if column is not None and column.sequence is not None else None
-        if column is not None and drawn is not None and drawn < ends[1]:
-            # New rows come below those that are there, until the sequence has passed them.
-            others = replace(table, columns=tuple(one for one in table.columns if one is not column))
-            found, _ = self._proposal(others, self._evidence.get(table.name, TableEvidence()))
-            why = (
-                f"{column.name}: its sequence {column.sequence} is at {drawn:,}, below rows that reach {ends[1]:,}, so new ones come below"
-            )
-            return replace(known, proposal=replace(found, reasons=(*found.reasons, why)))
-        return replace(known, proposal=with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
+        if column is None or drawn is None or drawn >= highest:
+            return None
+        others = replace(table, columns=tuple(one for one in table.columns if one is not column))
+        found, _ = self._proposal(others, self._evidence.get(table.name, TableEvidence()))
+        why = f"{column.name}: its sequence {column.sequence} is at {drawn:,}, below rows that reach {highest:,}: new ones come below these"
+        return replace(found, reasons=(*found.reasons, why))
 
 
 def _mark(listed: ListedContainer) -> tuple[str, int | None]:
