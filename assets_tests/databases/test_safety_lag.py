@@ -227,6 +227,17 @@ def test_hold_back_for_writers_needs_a_lag_for_times_of_triggers() -> None:
     assert automatic_lag(table, AT, Strategy.APPEND, HoldBack.WRITERS).value == AUTO_LAG_SECONDS
 
 
+def test_a_trigger_that_an_earlier_catalog_has_seen_proves_nothing_for_a_time_without_zone() -> None:
+    """That catalog has not looked at the zone, and nothing else may make the next one look at the table again."""
+    zoneless = SourceColumn("at", "timestamp", "timestamp without time zone", origin=Origin(at_insert="m", at_update="m"))
+    table, local_at = SourceTable("t", Kind.TABLE, (zoneless,)), replace(AT, cursor_type=CursorType.TIMESTAMP_NTZ)
+    found = automatic_lag(table, local_at, Strategy.UPSERT)
+    assert found.value == AUTO_LAG_SECONDS + 3600 and "timezone" in found.reason and "zone of each session" in found.reason
+    assert automatic_lag(table, local_at, Strategy.UPSERT, zone_is_said=True).value == AUTO_LAG_SECONDS
+    own = replace(table, columns=(replace(zoneless, origin=Origin(at_insert="m", at_update="m", in_own_zone=True)),))
+    assert automatic_lag(own, local_at, Strategy.UPSERT).value == 0
+
+
 def test_the_automatic_lag_of_batches_is_one_batch() -> None:
     """A lag of a thousand values would be a thousand batches, and each sync would read the whole table."""
     assert automatic_lag(SEEN, ID, Strategy.APPEND, batch=True).value == AUTO_LAG_BATCHES == 1
