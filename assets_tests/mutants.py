@@ -134,9 +134,16 @@ MUTANTS = (
     Mutant(
         "The safety lag is not read again",
         "core/lag_window.py",
-        "lower = value - self.lag",
-        "lower = value",
+        "max(self.lag, ",
+        "max(0, ",
         "test_refresh.py::test_late_rows_inside_the_lag_are_found_after_a_refresh",
+    ),
+    Mutant(
+        "The hour that comes twice is read once",
+        "core/lag_window.py",
+        "set_back(self.cursor_type, value, self.zone)",
+        "0",
+        "test_safety_lag.py::test_rows_of_the_hour_that_comes_twice_arrive",
     ),
     Mutant(
         "The watermark is not stored after the rows",

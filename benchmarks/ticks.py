@@ -55,7 +55,7 @@ def make_tables(source: psycopg.Connection, containers: int) -> None:
 def leave_synced(definition: TableDefinition, instance: dg.DagsterInstance) -> None:
     """Makes the container's Delta table and its event as a sync leaves them, from what its source has now."""
     container, settings = definition.container, definition.settings
-    with PostgresSource(settings.address, container, timezone=settings.timezone, margin_seconds=1.0) as reader:
+    with PostgresSource(settings.address, container, timezone=container.timezone, margin_seconds=1.0) as reader:
         highest = reader.highest().value
         state = replace(
             fresh_state(container, reader.server.source),

@@ -371,6 +371,8 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "dropped",
             "identity",
             "is_rowversion",
+            "in_own_zone",
+            "counts_down",
             "foreign_keys",
             "proposal",
             "pinned",

@@ -215,6 +215,20 @@ LABELS = [
         '"public.cached:id:integer"',
         says="which does not give them out one by one",
     ),
+    Label(
+        "countdown",
+        "create table countdown (id int generated always as identity (increment -1) primary key, x int)",
+        filled("countdown", "x", "i"),
+        None,
+        says="id: it is drawn from public.countdown_id_seq, which counts down",
+    ),
+    Label(
+        "restarted",
+        "create table restarted (id bigserial primary key, created_at timestamptz)",
+        filled("restarted", "created_at", OLD) + "; alter sequence restarted_id_seq restart",
+        '"public.restarted:created_at:timestamp"',
+        says="id: its sequence public.restarted_id_seq is at 0, below rows that reach 3,000",
+    ),
     Label(  # a clock on a wall is set back once a year
         "zoneless",
         "create table zoneless (x int, at timestamp not null default now()); create index on zoneless (at)",
@@ -253,3 +267,16 @@ def test_the_right_identifier_is_proposed_for_each_table(label: Label, proposals
     assert label.says in "\n".join(proposal.reasons)
     if label.partition_by is not None:
         assert proposal.partition_by == label.partition_by, proposal.reasons
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_ids_that_no_sequence_has_drawn_are_not_followed_by_themselves(project: MakeProject, drawn: bool) -> None:
+    """After a restore that left the sequence behind, the watermark would stay at its value, and each sync would read the whole table."""
+    made = project(identifiers="auto")
+    columns = "x" if drawn else "x, id"
+    made.execute(f"create table t (id bigserial primary key, x int); insert into t ({columns}) select {columns.replace('id', 'x')} from "
+                 "generate_series(1, 3000) x")  # fmt: skip
+    for statement in ("select pg_stat_force_next_flush()", "analyze t"):
+        made.execute(statement)
+    assert (made.definition("t").container.identifier is not None) is drawn
+    assert made.definition("t").proposal.trusted is drawn

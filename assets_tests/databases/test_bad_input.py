@@ -76,7 +76,8 @@ def test_a_wrong_configuration_is_refused_before_anything_runs(shops: Callable[.
         ({"incremental": ["public.orders:day:date"], "containers": {"orders": {"partition_by": "fortnight"}}}, ["hour, day, week, month"]),
         ({"incremental": ["public.orders:day:date", "public.orders:at:timestamp"]}, ["orders is listed twice", "column: ["]),
         ({"schema": "sales"}, ["there is no schema 'sales'", "public"]),
-        ({"timezone": "Berlin"}, ["there is no time zone 'Berlin'"]),
+        ({"timezone": "Berlin"}, ["shop: there is no time zone 'Berlin'"]),
+        ({"containers": {"orders": {"timezone": "Berlin"}}}, ["shop/orders: there is no time zone 'Berlin'"]),
         ({"url": "mysql://localhost/shop"}, ["postgresql://user:password@host:port/database"]),
     ]  # fmt: skip
     projects = [shops(**dict(attributes)) for attributes, _ in cases]

@@ -48,7 +48,7 @@ def test_rows_below_the_start_and_rows_dated_far_away_are_where_they_belong(proj
     made.assert_equal("s", where=later)
     made.assert_equal("n", where="id >= 100")
     made.assert_equal("w", where="id <> 5")
-    partitions = dagster_partitions(made.definition("w").container, "UTC")
+    partitions = dagster_partitions(made.definition("w").container)
     first_key = partitions.get_first_partition_key() if partitions else None  # its window has no lower bound
     assert first_key is not None and made.one("w", keys=(first_key, first_key))["rows_inserted"] == 1
     made.assert_equal("w")
@@ -267,6 +267,36 @@ def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
     commits = [c for c in made.table("i").commits(50) if c.operation in ("WRITE", "MERGE")]
     assert len(commits) >= 4
     assert made.one("i")["status"] == "skipped"
+
+
+def test_an_identity_that_counts_down_is_refused_before_its_first_load(project: MakeProject) -> None:
+    """Each new row would come below the watermark, and the second sync, and all after it, would fail without a way out."""
+    made = project(incremental=["public.t:id:integer"])
+    made.execute("create table t (id int generated always as identity (increment -1), x int); insert into t (x) values (1), (2)")
+    for reset in (False, True):
+        line = made.one("t", ok=False, reset=reset)
+        assert line["status"] == "failed" and "public.t_id_seq, which counts down" in line["message"], line["message"]
+        assert "leave it out of incremental" in line["message"]
+    assert "which counts down" in "; ".join(made.definition("t").proposal.reasons) and made.definition("t").entry is None
+    made.configure(incremental=[])
+    made.one("t")
+    made.assert_equal("t")
+
+
+def test_a_sequence_that_was_set_back_below_its_rows_is_named_with_what_helps(project: MakeProject) -> None:
+    """Rows that it numbers come below the watermark, where they were skipped without a word as long as none reached the watermark."""
+    made = project(incremental=["public.t:id:integer"])
+    made.execute("create table t (id serial, x int); insert into t (x) select generate_series(1, 50)")
+    made.one("t")
+    made.execute("alter sequence t_id_seq restart; insert into t (x) values (0)")
+    line = made.one("t", ok=False)
+    assert "its sequence is at 1, while rows reach 50" in line["message"] and "was set back" in line["message"], line["message"]
+    assert "leave it out of incremental" in line["message"] and "sync shop/t --reset-watermarks" in line["message"]
+    made.execute("select setval('t_id_seq', 50)")
+    made.one("t", reset=True)
+    made.execute("insert into t (x) values (51)")
+    assert made.one("t")["rows_inserted"] == 1
+    made.assert_equal("t")
 
 
 @pytest.mark.long

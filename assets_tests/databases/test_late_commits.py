@@ -7,10 +7,12 @@ histories (``test_watermark_rule``), and histories with real syncs (``test_prope
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.lag import AUTO_LAG_SECONDS
@@ -18,6 +20,7 @@ from incremental_assets.core.watermark import Pending, advance
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.demo.postgres import EmbeddedPostgres
 
 Make = Callable[..., Project]
 TABLE = "create table event (id int primary key, at timestamptz not null default now()); create index on event (at);"
@@ -132,6 +135,46 @@ def test_a_chained_transaction_is_not_lost(project: Make) -> None:
             chained = shop.source.execute("select (extract(epoch from at) * 1000000)::bigint from event where id = 2").fetchone()
             assert chained is not None and (plans.watermark is None or plans.watermark <= chained[0]), "the chained row would never be read"
             assert not plans.sync() and plans.watermark is not None
+
+
+def test_a_replication_connection_that_writes_counts_as_open(project: Make) -> None:
+    """Such a connection (``replication=database``) may run SQL, too, and rows that it commits late are lost otherwise."""
+    shop = project(incremental=["public.event:at:timestamp"])
+    shop.execute(TABLE)
+    with psycopg.connect(shop.url, replication="database") as walsender:
+        walsender.execute("insert into event values (1)")
+        shop.execute("insert into event values (2)")
+        assert shop.one("event")["watermark"]["held_back_by"][0]["pid"] == walsender.info.backend_pid
+        walsender.commit()
+    shop.one("event")
+    shop.assert_equal("event")
+
+
+@pytest.mark.long
+def test_a_replication_connection_that_streams_does_not_hold_the_watermark(tmp_path: Path, spark_home: Path) -> None:
+    """It is in one message for as long as a subscriber is there: the watermark would never move again."""
+    with EmbeddedPostgres(tmp_path / "logical", settings={"wal_level": "logical"}) as server:
+        there = server.create_database("subscriber")
+        shop = Project(tmp_path / "p", server.create_database("publisher"), spark_home, **EVENTS)
+        for statement in (TABLE, "create publication p for all tables", "select pg_create_logical_replication_slot('s', 'pgoutput')"):
+            shop.execute(statement)
+        with psycopg.connect(there, autocommit=True) as own:
+            own.execute(TABLE.encode())
+            link = sql.SQL("create subscription s connection {} publication p with (create_slot = false, slot_name = 's')")
+            own.execute(link.format(shop.url))
+            streams = "select exists (select from pg_stat_replication where state = 'streaming')"
+            wait_for(lambda: shop.source.execute(streams.encode()).fetchone() == (True,), "the subscriber follows", 60)
+            with reader_of(shop) as reader, psycopg.connect(shop.url, replication="database", autocommit=True) as idle:
+                shop.execute("insert into event values (1)")
+                plans = Plans(reader)
+                assert not plans.sync(settle=10) and plans.watermark is not None
+                idle.execute("begin")
+                shop.execute("insert into event values (2)")
+                assert plans.sync(), "this one may write"
+                idle.execute("rollback")
+                assert not plans.sync(settle=10)
+            own.execute("alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
+        shop.source.close()
 
 
 def test_a_session_with_our_application_name_counts_as_open(project: Make) -> None:

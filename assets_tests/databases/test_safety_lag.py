@@ -21,7 +21,7 @@ from incremental_assets.core.container import ContainerOptions, HoldBack, Identi
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
-from incremental_assets.databases.postgres.origins import assigned_by
+from incremental_assets.databases.postgres.origins import Clock, assigned_by
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 MakeProject = Callable[..., Project]
@@ -34,6 +34,12 @@ def with_trigger(name: str, when: str = "insert or update", body: str = "new.at 
     return f"create table {name} (id int primary key, at timestamptz not null default now());" + SET.format(
         t=name, body=body, when=when, condition=condition
     )
+
+
+def local(name: str, body: str, of_function: str = "", type_: str = "timestamp") -> str:
+    """A table whose column ``at`` has no time zone, unless ``type_`` has one. ``of_function``: a setting of the trigger's function."""
+    table = with_trigger(name, "insert", body).replace("at timestamptz not null default now()", f"at {type_}")
+    return table.replace("language plpgsql", f"language plpgsql {of_function}")
 
 
 def later(name: str, table: str, body: str, when: str = "insert or update") -> str:
@@ -72,6 +78,25 @@ FOUND: list[tuple[str, str, str, int, str]] = [
     ("hidden", with_trigger("hidden") + later("z_any", "hidden", "new := f(new);"), ":at:timestamp!upsert", 300, ""),
     ("other", with_trigger("other") + later("z_id", "other", "new.id := new.id + 1;"), ":at:timestamp!upsert", 0, "the trigger m"),
     ("audited", with_trigger("audited", body="insert into day values (now()); new.at = clock_timestamp();"), ":at:timestamp!upsert", 0, ""),
+    ("by_session", local("by_session", "new.at := now();"), ":at:datetime", 3900, "to the time in the zone of each session"),
+    ("by_clock", local("by_clock", "new.at := localtimestamp;"), ":at:datetime", 3900, "the trigger m sets at"),
+    ("day_of_session", local("day_of_session", "new.at := current_date;", type_="date"), ":at:date", 300, "the zone of each session"),
+    ("day_of_now", local("day_of_now", "new.at := now();", type_="date"), ":at:date", 300, "the zone of each session"),
+    ("utc", local("utc", "new.at = (now() at time zone 'utc'); /* it's */"), ":at:datetime", 0, "the trigger m sets at"),
+    ("etc", local("etc", "new.at := timezone('Etc/GMT+5', clock_timestamp());"), ":at:datetime", 0, "the trigger m sets at"),
+    ("day_there", local("day_there", "new.at := (now() at time zone 'Asia/Tokyo')::date;", type_="date"), ":at:date", 0, "the trigger"),
+    ("berlin", local("berlin", "new.at := now() at time zone 'Europe/Berlin';"), ":at:datetime", 3900, "timezone does not say"),
+    ("nowhere", local("nowhere", "new.at := now() at time zone 'MESZ+2';"), ":at:datetime", 3900, ""),
+    ("read_as", local("read_as", "new.at := localtimestamp at time zone 'UTC';"), ":at:datetime", 3900, "the application may make"),
+    ("other_way", local("other_way", "new.at := now() at time zone 'UTC' + '1 h';"), ":at:datetime", 3900, "the application may make"),
+    ("own_zone", local("own_zone", "new.at := now();", "set timezone = 'UTC'"), ":at:datetime", 0, "the trigger m sets at"),
+    ("own_day", local("own_day", "new.at := current_date;", "set timezone to 'UTC'", "date"), ":at:date", 0, "the trigger m sets at"),
+    ("own_folds", local("own_folds", "new.at := localtimestamp;", "set timezone = 'Europe/Berlin'"), ":at:datetime", 3900, ""),
+    ("own_both", local("own_both", "new.at := now() at time zone 'Europe/Berlin';", "set timezone = 'UTC'"), ":at:datetime", 3900, ""),
+    ("zoned_local", local("zoned_local", "new.at := localtimestamp;", type_="timestamptz"), ":at:timestamp", 300, "the application"),
+    ("zoned_day", local("zoned_day", "new.at := current_date;", type_="timestamptz"), ":at:timestamp", 300, "the application"),
+    ("zoned_utc", local("zoned_utc", "new.at := now() at time zone 'UTC';", type_="timestamptz"), ":at:timestamp", 300, "application"),
+    ("zoned_own", local("zoned_own", "new.at := now();", "set timezone = 'Asia/Tokyo'", "timestamptz"), ":at:timestamp", 0, "trigger"),
     ("heirs", with_trigger("heirs") + "create table heir () inherits (heirs)", ":at:timestamp!upsert", 300, ""),
     (
         "parts",
@@ -202,6 +227,17 @@ def test_hold_back_for_writers_needs_a_lag_for_times_of_triggers() -> None:
     assert automatic_lag(table, AT, Strategy.APPEND, HoldBack.WRITERS).value == AUTO_LAG_SECONDS
 
 
+def test_a_trigger_that_an_earlier_catalog_has_seen_proves_nothing_for_a_time_without_zone() -> None:
+    """That catalog has not looked at the zone, and nothing else may make the next one look at the table again."""
+    zoneless = SourceColumn("at", "timestamp", "timestamp without time zone", origin=Origin(at_insert="m", at_update="m"))
+    table, local_at = SourceTable("t", Kind.TABLE, (zoneless,)), replace(AT, cursor_type=CursorType.TIMESTAMP_NTZ)
+    found = automatic_lag(table, local_at, Strategy.UPSERT)
+    assert found.value == AUTO_LAG_SECONDS + 3600 and "timezone" in found.reason and "zone of each session" in found.reason
+    assert automatic_lag(table, local_at, Strategy.UPSERT, zone_is_said=True).value == AUTO_LAG_SECONDS
+    own = replace(table, columns=(replace(zoneless, origin=Origin(at_insert="m", at_update="m", in_own_zone=True)),))
+    assert automatic_lag(own, local_at, Strategy.UPSERT).value == 0
+
+
 def test_the_automatic_lag_of_batches_is_one_batch() -> None:
     """A lag of a thousand values would be a thousand batches, and each sync would read the whole table."""
     assert automatic_lag(SEEN, ID, Strategy.APPEND, batch=True).value == AUTO_LAG_BATCHES == 1
@@ -210,9 +246,13 @@ def test_the_automatic_lag_of_batches_is_one_batch() -> None:
 @pytest.mark.parametrize(
     ("body", "assigned"),
     [
-        ("begin new.at := now(); return new; end", {"at": True}),
-        ('DECLARE x int; BEGIN x := 1; NEW."At" = CURRENT_TIMESTAMP; PERFORM f(x); RETURN NEW; END', {"At": True}),
-        ("begin new.at := now() - interval '1 day'; return new; end", {"at": False}),
+        ("begin new.at := now(); return new; end", {"at": Clock()}),
+        ('DECLARE x int; BEGIN x := 1; NEW."At" = CURRENT_TIMESTAMP; PERFORM f(x); RETURN NEW; END', {"At": Clock()}),
+        ("begin new.at := now() - interval '1 day'; return new; end", {"at": None}),
+        ("begin new.at := current_date; return new; end", {"at": Clock(is_local=True)}),
+        ("begin /* ' */ perform f('a; if'); new.at := now() at time zone 'UTC'; return new; end", {"at": Clock(True, "UTC")}),
+        ("begin new.at := (now() at time zone 'UTC') - interval '1 day'; return new; end", {"at": None}),
+        ("begin new.at := now() at time zone E'UTC'; return new; end", {"at": None}),
         ("begin new.at := now(); new := old; return new; end", None),
         ("begin new.at := now(); update t set x = 1 returning at into new.at; return new; end", None),
         ("begin new.at := now(); execute 'x'; return new; end", None),
@@ -220,7 +260,7 @@ def test_the_automatic_lag_of_batches_is_one_batch() -> None:
         ("begin if true then new.at := now(); end if; return new; end", None),
     ],
 )
-def test_columns_that_a_triggers_function_always_assigns_are_found(body: str, assigned: dict[str, bool] | None) -> None:
+def test_columns_that_a_triggers_function_always_assigns_are_found(body: str, assigned: dict[str, Clock | None] | None) -> None:
     """An assignment that does not always happen must not be taken for one that does, as the lag would be 0."""
     assert assigned_by(body) == assigned
 
@@ -275,6 +315,45 @@ def test_a_late_row_with_a_time_of_the_application_arrives_by_default(project: M
     assert event is not None and event.asset_materialization is not None
     metadata = event.asset_materialization.metadata
     assert metadata["sync/safety_lag"].value == 300 and "application may make" in str(metadata["sync/safety_lag_reason"].value)
+
+
+def test_a_trigger_that_goes_by_the_sessions_time_zone_loses_no_row(project: MakeProject) -> None:
+    """A session an hour further west writes local times an hour below the watermark. Its rows must arrive by default."""
+    made = project(incremental=["public.t:at:timestamp"], safety_lag_seconds="auto")
+    made.execute(local("t", "new.at := now();") + "insert into t values (1)")
+    made.sync()
+    for zone, key in (("Etc/GMT+1", 2), ("UTC", 3), ("Etc/GMT+1", 4)):
+        made.execute(f"set timezone = '{zone}'; insert into t values ({key})")
+        made.one("t")
+        made.assert_equal("t")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "lag"),
+    [({}, 3900), ({"timezone": "Europe/Berlin"}, 300), ({"timezone": "UTC"}, 300)],
+)
+def test_rows_of_the_hour_that_comes_twice_arrive(project: MakeProject, attributes: dict[str, str], lag: int) -> None:
+    """A row of the second 02:05 lies below the watermark that one of the first 02:59:50 has set. It must arrive, also by default."""
+    made = project(
+        incremental=["public.t:at:datetime"], safety_lag_seconds="auto", containers={"t": {"partition_by": "month", **attributes}}
+    )
+    made.execute("create table t (id int, at timestamp); insert into t values (1, '2025-10-26 02:59:50')")
+    assert made.definition("t").container.lag == lag
+    made.one("t")
+    made.execute("insert into t values (2, '2025-10-26 02:05')")
+    made.one("t")
+    assert sorted(made.rows("t", "id")) == ([(1,)] if attributes.get("timezone") == "UTC" else [(1,), (2,)])
+
+
+def test_the_timezone_of_a_container_is_that_of_its_clock(project: MakeProject) -> None:
+    """By the datastore's clock, which is nine hours behind, the watermark would stay nine hours below each row, and read them again."""
+    made = project(incremental=["public.t:at:datetime", "public.u:at:datetime"], containers={"t": {"timezone": "Asia/Tokyo"}})
+    for name in ("t", "u"):
+        made.execute(f"create table {name} (at timestamp); insert into {name} values (now() at time zone 'Asia/Tokyo' - interval '1 s')")
+    made.sync()
+    newest = made.source.execute("select at::text from t").fetchone()
+    watermarks = {name: made.one(name)["watermark"]["new"].replace("T", " ") for name in ("t", "u")}
+    assert newest is not None and watermarks["t"] == newest[0] and watermarks["u"] < newest[0]
 
 
 @pytest.mark.long

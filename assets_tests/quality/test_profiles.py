@@ -581,10 +581,11 @@ def test_no_rules_are_proposed_from_a_profile_that_does_not_fit_the_table(
     facts = {"shop/orders": SimpleNamespace(is_older=False)}
     monkeypatch.setattr("incremental_assets.dagster.quality.profiles.profile_facts", lambda *_: facts)
     container: Any = SimpleNamespace(
-        label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None
-    )
+        label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None,
+        timezone="UTC",
+    )  # fmt: skip
     container.along_axis = container
-    definition: Any = SimpleNamespace(container=container, settings=SimpleNamespace(timezone="UTC"))
+    definition: Any = SimpleNamespace(container=container)
     table = SimpleNamespace(head=lambda: Head(0, (), {}))
     scope: Any = SimpleNamespace(lake=str(tmp_path), spark=None, table=lambda *_: table)
     with pytest.raises(ConfigurationError, match=f"shop/orders: {why}.* incremental-assets profile shop/orders"):

@@ -113,6 +113,8 @@ def _judge_integer(
     """Returns what ``judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
     if column.origin is not None and column.origin.is_rowversion:
         return Candidate(column, Role.CHANGED, True, "it is a rowversion: the source itself sets it at each change")
+    if column.origin is not None and column.origin.counts_down:
+        return f"it is drawn from {column.sequence or 'a sequence'}, which counts down: new rows come below the old ones"
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
         beside = "" if known.in_turn else ", which does not give them out one by one and upwards"

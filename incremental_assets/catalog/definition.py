@@ -38,14 +38,11 @@ A run that is ended by it keeps what it has committed, and the next run goes on 
 class Settings(Protocol):
     """The settings that every datastore has.
 
-    ``timezone``: the time zone of times without one. ``schedule``, ``maintenance``: cron expressions; None: none. ``named``: the
-    containers that the YAML names, which are never forgotten.
+    ``schedule``, ``maintenance``: cron expressions; None: none. ``named``: the containers that the YAML names, which are never forgotten.
     """
 
     @property
     def name(self) -> str: ...
-    @property
-    def timezone(self) -> str: ...
     @property
     def schedule(self) -> str | None: ...
     @property

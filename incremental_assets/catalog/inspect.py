@@ -47,6 +47,10 @@ class CatalogSource(Protocol):
         """Returns the first and the last identifier, as values of the cursor type ``cursor_type``; None: no row has an identifier."""
         ...
 
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """Returns the last value that the column's sequence gave out; None: it has no sequence, or nobody knows."""
+        ...
+
 
 @dataclass(frozen=True)
 class CatalogDeclarations:
@@ -129,6 +133,7 @@ class ContainerInspection:
         self._source, self._declarations, self._now = source, declarations, now
         self._progress, self._finished, self._keep, self._profiles = progress, finished, keep, profiles
         self.troubles: dict[str, str] = {}
+        self._evidence: dict[str, TableEvidence] = {}
 
     # ------------------------------------------------------------------ columns and proposals
     def renew(self, names: Sequence[str], listed: Mapping[str, ListedContainer], old: Mapping[str, Known]) -> dict[str, Known]:
@@ -144,9 +149,9 @@ class ContainerInspection:
             self._progress(f"{len(found):,} containers were finished by a run that did not end")
         for at in range(0, len(left), BATCH):
             tables = {table.name: table for table in self._source.tables(left[at : at + BATCH])}
-            evidence = self._source.evidence(list(tables))
+            self._evidence |= self._source.evidence(list(tables))
             for name, table in tables.items():
-                found[name] = self._entry(table, listed[name], evidence.get(name, TableEvidence()), old.get(name))
+                found[name] = self._entry(table, listed[name], self._evidence.get(name, TableEvidence()), old.get(name))
             self._keep(found)
             if len(left) > BATCH:
                 self._progress(f"{min(at + BATCH, len(left)):,} of {len(left):,} containers")
@@ -230,14 +235,13 @@ class ContainerInspection:
             or self._profiled(n) not in (None, known.profiled)
         ]
         again = [n for n in moved if n not in new]
-        evidence: dict[str, TableEvidence] = {}
         for at in range(0, len(again), BATCH):
-            evidence |= self._source.evidence(again[at : at + BATCH])
+            self._evidence |= self._source.evidence(again[at : at + BATCH])
         measured: dict[str, Known] = {}
         for name in moved:
             known = entries[name]
-            if name in evidence:
-                proposal, profiled = self._proposal(known.table, evidence[name])
+            if name not in new and name in self._evidence:
+                proposal, profiled = self._proposal(known.table, self._evidence[name])
                 known = self._pinned(replace(known, proposal=proposal, profiled=profiled))
             try:
                 measured[name] = replace(self._spanned(known), activity=listed[name].activity)
@@ -259,9 +263,13 @@ class ContainerInspection:
             if table.span is not None and not set(columns) <= set(table.indexed):
                 return known  # the first value is known; the last one is not worth reading the whole table without an index
             ends = self._source.span(table.name, columns, cursor_type)
-            # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
+                other = self._unless_set_back(table, pinned, ends[1]) if self._declarations.detects(table.name) else None
+                if other is not None:
+                    chosen = other if other.trusted and other.cursor_type is not CursorType.INTEGER else Proposal()
+                    return self._spanned(replace(known, proposal=other, pinned=chosen))
+                # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
                 pinned = with_partitions(pinned, cursor_type, *ends, table.rows)
             return replace(
                 known, pinned=pinned, table=replace(_with_ends(table, ends, cursor_type), spanned=self._declarations.spanned(known))
@@ -271,7 +279,24 @@ class ContainerInspection:
         if proposal.cursor_type is None or proposal.partition_by is not None or not cheap:
             return known
         ends = self._source.span(table.name, proposal.columns, proposal.cursor_type)
-        return known if ends is None else replace(known, proposal=with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
+        if ends is None:
+            return known
+        other = self._unless_set_back(table, proposal, ends[1])
+        return replace(known, proposal=other or with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
+
+    def _unless_set_back(self, table: SourceTable, proposal: Proposal, highest: int) -> Proposal | None:
+        """A proposal without the column, if its sequence is below the rows that are there, the highest of which is ``highest``; else None.
+
+        New rows come below those then, until the sequence has passed them. Raises SyncError.
+        """
+        column = table.column(proposal.columns[0])
+        drawn = self._source.last_drawn(table.name, column) if column is not None and column.sequence is not None else None
+        if column is None or drawn is None or drawn >= highest:
+            return None
+        others = replace(table, columns=tuple(one for one in table.columns if one is not column))
+        found, _ = self._proposal(others, self._evidence.get(table.name, TableEvidence()))
+        why = f"{column.name}: its sequence {column.sequence} is at {drawn:,}, below rows that reach {highest:,}: new ones come below these"
+        return replace(found, reasons=(*found.reasons, why))
 
 
 def _mark(listed: ListedContainer) -> tuple[str, int | None]:

@@ -71,8 +71,10 @@ class Origin:
     ``identity``: the column is ``GENERATED ALWAYS AS IDENTITY``. ``in_turn``: its sequences return values one by one and ascending (CACHE
     1, a positive increment, no CYCLE). ``block``: how far apart the values can be that one session draws at once (CACHE times increment);
     None if there is no sequence. ``at_insert``, ``at_update``: the name of a trigger that sets the column to the clock at each insert or
-    update, whatever the application sends; None if there is none. ``is_rowversion``: SQL Server itself gives the column a higher value at
-    each insert and update.
+    update, whatever the application sends; None if there is none. ``in_own_zone``: a column without time zone, which these triggers set to
+    the time in a zone that they name, and whose clocks are never set back; otherwise it is the time in the zone of each session.
+    ``is_rowversion``: SQL Server itself gives the column a higher value at each insert and update. ``counts_down``: one of its sequences
+    has a negative increment.
     """
 
     identity: bool = False
@@ -81,6 +83,8 @@ class Origin:
     at_insert: str | None = None
     at_update: str | None = None
     is_rowversion: bool = False
+    in_own_zone: bool = False
+    counts_down: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,12 +179,14 @@ class ContainerOptions:
     """The options of one container under ``containers:`` in the YAML, already converted to their types (docs/configuration.md).
 
     ``safety_lag``: seconds for times, values for integers; None means that the datastore's ``safety_lag_seconds`` applies.
-    ``deletes_every``: seconds from one sweep to the next. ``max_deleted_share``: from 0 to 1, a sweep that would delete more is refused.
+    ``timezone``: the zone of dates and times without zone; None means the datastore's. ``deletes_every``: seconds from one sweep to the
+    next. ``max_deleted_share``: from 0 to 1, a sweep that would delete more is refused.
     """
 
     partition_by: str | int | None = None
     schedule: str | None = None
     safety_lag: int | Literal["auto"] | None = None
+    timezone: str | None = None
     primary_key: tuple[str, ...] = ()
     on_null: OnNull = OnNull.INCLUDE
     exclude_columns: tuple[str, ...] = ()
@@ -264,7 +270,8 @@ class Container:
     is. Code that means partitions asks for ``axis``, which is right in both cases. ``primary_key``: the columns that identify a row;
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
-    this value, as a sentence. ``indexed``, ``rows``, ``bytes`` and ``comment`` are those of ``SourceTable``.
+    this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes`` and
+    ``comment`` are those of ``SourceTable``.
     """
 
     datastore: str
@@ -286,6 +293,7 @@ class Container:
     lag_is_auto: bool = False
     lag_reason: str = ""
     partitioned_on: Identifier | None = None
+    timezone: str = "UTC"
 
     @property
     def label(self) -> str:
@@ -330,7 +338,8 @@ class Container:
     def lag_window(self) -> LagWindow:
         """The lag window that its incremental syncs read. The container must have an identifier."""
         assert self.identifier is not None
-        return LagWindow(self.identifier.start, self.identifier.cursor_type.lag_steps(self.lag))
+        cursor_type = self.identifier.cursor_type
+        return LagWindow(self.identifier.start, cursor_type.lag_steps(self.lag), cursor_type, self.timezone)
 
     @property
     def is_captured(self) -> bool:

@@ -19,6 +19,9 @@ from incremental_assets.core.grammar import Strategy
 AUTO_LAG_SECONDS = 300
 """The automatic lag for times that something else than the database may make. It is to cover differences between clocks, and the time from
 the reading of a clock to the commit."""
+AUTO_LAG_FOLD_SECONDS = 3600
+"""What the automatic lag of times without zone has more where ``timezone`` does not say in which zone they are meant: clocks there may be
+set back, mostly by an hour, and show its times once more."""
 AUTO_LAG_BLOCKS = 20
 """The automatic lag for integers, in blocks: the number of blocks that sessions or applications may hold at one time."""
 AUTO_LAG_BLOCK = 50
@@ -46,12 +49,14 @@ def safety_lag(
     strategy: Strategy,
     options: ContainerOptions,
     safety_lag_seconds: int | Literal["auto"],
+    zone_is_said: bool = False,
     batch: bool = False,
 ) -> SafetyLag:
     """The lag of the container's YAML if it has one, else that of the datastore's YAML, else the automatic one.
 
-    ``identifier`` is None for a snapshot, which has no lag. ``batch``: the identifier is the number of a batch. The datastore's lag is in
-    seconds and therefore does not apply to integers, except for 0, which means no lag in any unit.
+    ``identifier`` is None for a snapshot, which has no lag. ``zone_is_said``: the YAML says the zone of times without zone. ``batch``: the
+    identifier is the number of a batch. The datastore's lag is in seconds and therefore does not apply to integers, except for 0, which
+    means no lag in any unit.
     """
     if identifier is None:
         return SafetyLag(0, False, "it is synced whole each time")
@@ -59,11 +64,16 @@ def safety_lag(
         return SafetyLag(options.safety_lag, False, "safety_lag of the container says so")
     if options.safety_lag is None and safety_lag_seconds != "auto" and (identifier.cursor_type.is_time or safety_lag_seconds == 0):
         return SafetyLag(safety_lag_seconds, False, "safety_lag_seconds of the datastore says so")
-    return automatic_lag(table, identifier, strategy, options.hold_back, batch)
+    return automatic_lag(table, identifier, strategy, options.hold_back, zone_is_said, batch)
 
 
 def automatic_lag(
-    table: SourceTable, identifier: Identifier, strategy: Strategy, hold_back: HoldBack = HoldBack.ALL, batch: bool = False
+    table: SourceTable,
+    identifier: Identifier,
+    strategy: Strategy,
+    hold_back: HoldBack = HoldBack.ALL,
+    zone_is_said: bool = False,
+    batch: bool = False,
 ) -> SafetyLag:
     """The lag of an identifier for which the YAML sets none: 0 if it is certain that the source itself makes each value."""
     found = [(name, column.origin if (column := table.column(name)) is not None else None) for name in identifier.columns]
@@ -74,9 +84,12 @@ def automatic_lag(
     if batch:
         return SafetyLag(AUTO_LAG_BATCHES, True, f"{_doubt(table, identifier, found)}, so the batch below the highest is read again")
     if identifier.cursor_type is not CursorType.INTEGER:
-        return SafetyLag(
-            AUTO_LAG_SECONDS, True, f"{_doubt(table, identifier, found)}, so the last {AUTO_LAG_SECONDS} seconds are read again"
-        )
+        doubt = _doubt(table, identifier, found)
+        if zone_is_said or identifier.cursor_type is not CursorType.TIMESTAMP_NTZ:
+            return SafetyLag(AUTO_LAG_SECONDS, True, f"{doubt}, so the last {AUTO_LAG_SECONDS} seconds are read again")
+        seconds = AUTO_LAG_SECONDS + AUTO_LAG_FOLD_SECONDS
+        fold = "timezone does not say in which zone these times are meant, where clocks may be set back"
+        return SafetyLag(seconds, True, f"{doubt}, and {fold}, so the last {seconds:,} seconds are read again")
     block = max(AUTO_LAG_BLOCK, *(origin.block or 0 for origin in origins))
     lag = AUTO_LAG_BLOCKS * block
     return SafetyLag(
@@ -124,6 +137,8 @@ def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, 
                 f"{columns} is GENERATED ALWAYS AS IDENTITY without CACHE, so the source itself makes each value when the row is inserted"
             )
         return None
+    if identifier.cursor_type is not CursorType.TIMESTAMP:
+        origins = [origin for origin in origins if origin.in_own_zone]
     at_insert = next((origin.at_insert for origin in origins if origin.at_insert), None)
     at_update = next((origin.at_update for origin in origins if origin.at_update), None)
     if at_insert is None or (strategy is Strategy.UPSERT and at_update is None):
@@ -146,6 +161,10 @@ def _doubt(table: SourceTable, identifier: Identifier, found: list[tuple[str, Or
     blocks = [name for name, origin in found if origin is not None and (origin.block or 1) > 1]
     if blocks:
         return f"each session draws a block of values of {'/'.join(blocks)} at a time and may insert them much later"
+    triggers = [origin.at_insert or origin.at_update for _, origin in found if origin is not None and not origin.in_own_zone]
+    by_session = next(filter(None, triggers), None)
+    if by_session is not None and identifier.cursor_type is not CursorType.TIMESTAMP:
+        return f"the trigger {by_session} sets {columns} to the time in the zone of each session, and these may differ"
     default = next((column.default for name, _ in found if (column := table.column(name)) is not None and column.default), None)
     but = f" (its default {default} is no proof, as applications send the column)" if default else ""
     return f"the application may make the values of {columns} itself{but}"

@@ -8,7 +8,9 @@ window has (``databases``).
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.window import Window, covered_from
+from incremental_assets.core.zones import set_back
 
 
 @dataclass(frozen=True)
@@ -16,11 +18,14 @@ class LagWindow:
     """The lag window of one container, apart from its watermark.
 
     ``start``: the inclusive lower end of the domain, below which nothing is ever read (None: there is no such bound). ``lag``: the safety
-    lag in units of the cursor type (``CursorType.lag_steps``).
+    lag in units of the cursor type (``CursorType.lag_steps``). ``zone``: that of dates and local times. Where clocks there are set back,
+    rows of the second time come below a watermark of the first: while it lies in the hour that is shown twice, the window covers that hour.
     """
 
     start: int | None
     lag: int
+    cursor_type: CursorType = CursorType.INTEGER
+    zone: str = "UTC"
 
     def window(self, watermark: int | None) -> Window:
         """The window ``[watermark - lag, ∞)``, cut to the domain. Without a watermark it is the whole domain."""
@@ -47,5 +52,5 @@ class LagWindow:
     def _below(self, value: int | None, upper: int | None) -> Window:
         if value is None:
             return Window(self.start, upper)
-        lower = value - self.lag
+        lower = value - max(self.lag, set_back(self.cursor_type, value, self.zone))
         return Window(lower if self.start is None else max(lower, self.start), upper)

@@ -45,11 +45,13 @@ def resolve(
     options: ContainerOptions,
     safety_lag_seconds: int | Literal["auto"],
     today: int,
+    timezone: str | None = None,
 ) -> Container:
     """Makes the container of a table or view, after checking the YAML against what the catalog found.
 
     ``spec``: the container's entry under ``incremental:`` (None: it has none and is a snapshot). ``safety_lag_seconds``: the datastore's.
-    ``today``: days since 1970-01-01; the calendar of partitions ends there, and that of an empty table begins there.
+    ``today``: days since 1970-01-01; the calendar of partitions ends there, and that of an empty table begins there. ``timezone``: the
+    datastore's; None: it says none.
 
     Raises ConfigurationError, whose message names the container, the word that is wrong, and the nearest correct one.
     """
@@ -113,11 +115,18 @@ def resolve(
             f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
             f"rows committed late would be lost. Leave hold_back out."
         )
+    zone = options.timezone or timezone
     lag = (
         SafetyLag(0, False, "it follows the log of its source")
         if options.capture is Capture.LOG
         else safety_lag(
-            table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch and axis is None
+            table,
+            identifier,
+            strategy,
+            options,
+            safety_lag_seconds,
+            zone_is_said=zone is not None,
+            batch=partitioning is not None and partitioning.batch and axis is None,
         )
     )
     if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
@@ -153,6 +162,7 @@ def resolve(
         bytes=table.bytes,
         comment=table.comment,
         partitioned_on=axis,
+        timezone=zone or "UTC",
     )
 
 

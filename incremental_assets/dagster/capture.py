@@ -93,7 +93,7 @@ def _of_container(definition: TableDefinition, lake: str, counts: SlotCounts) ->
     try:
         state = head.state(container) if head is not None and head.signature() == container.signature else None
         position = state.capture if state is not None else None
-        with PostgresSource(settings.address, container, timezone=settings.timezone) as source:
+        with PostgresSource(settings.address, container, timezone=container.timezone) as source:
             log = source.change_log(settings.slot)
             now = log.state()
             gap = gap_of(position, now, source)

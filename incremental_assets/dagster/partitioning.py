@@ -21,12 +21,12 @@ _CRON = {Granularity.HOUR: "0 * * * *", Granularity.DAY: "0 0 * * *", Granularit
 """Where a partition of each granularity begins. Dagster's weeks begin on Sunday."""
 
 
-def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefinition | None:
+def dagster_partitions(container: Container) -> dg.PartitionsDefinition | None:
     """Dagster's partitions definition of a container; None where it has no partitions.
 
     Integers, batches and files get a dynamic definition. Time gets a time window definition, with Dagster's usual keys. The current hour,
     day, week or month is a partition too (Dagster's own default ends with the last complete one), because today's rows must be in a
-    partition. ``timezone`` is the datastore's, the zone of its dates and zone-less times.
+    partition.
     """
     partitioning, cursor_type = container.partitioning, container.along_axis.cursor_type
     if partitioning is None or cursor_type is None:
@@ -38,8 +38,8 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
     # When clocks are set back, a local hour comes twice, and two hours would have one key. So hourly keys are UTC hours. A zone-less
     # identifier is put into the hour that its text names. East of Greenwich, that hour has not begun in UTC yet, so the definition ends
     # later by as many hours.
-    zone = timezone if cursor_type is not CursorType.TIMESTAMP and not hourly else "UTC"
-    ahead = _hours_ahead(timezone) if hourly and cursor_type is CursorType.TIMESTAMP_NTZ else 0
+    zone = container.timezone if cursor_type is not CursorType.TIMESTAMP and not hourly else "UTC"
+    ahead = _hours_ahead(container.timezone) if hourly and cursor_type is CursorType.TIMESTAMP_NTZ else 0
     form = "%Y-%m-%d-%H:%M" if hourly else "%Y-%m-%d"
     start = format_value(cursor_type, partitioning.first).removesuffix("Z")
     start = f"{start[:10]}-{start[11:16]}" if hourly else start[:10]

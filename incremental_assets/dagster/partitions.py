@@ -41,7 +41,7 @@ def container_key(container: Container) -> dg.AssetKey:
 
 def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefinition | None:
     """Dagster's partitions definition of the container; None where it has no partitions."""
-    return dagster_partitions(definition.container, definition.settings.timezone)
+    return dagster_partitions(definition.container)
 
 
 def is_by_file(definition: ContainerDefinition) -> bool:

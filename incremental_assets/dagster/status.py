@@ -81,7 +81,7 @@ def _line(
         "run_id": None if last is None else last["id"],
         "message": "" if last is None else last["message"],
         "watermark": None if container.cursor_type is None else json_value(container.cursor_type, watermark),
-        "lag_seconds": _lag_seconds(container.cursor_type, watermark, now, definition.settings.timezone),
+        "lag_seconds": _lag_seconds(container.cursor_type, watermark, now, container.timezone),
         "held_back_by": [asdict(one) for one in event.held_back_by] if event is not None and event.held_back_by else None,
         "held_back_seconds": held_back[label],
         "open_anomalies": anomalies.get(label, 0),

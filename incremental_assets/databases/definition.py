@@ -43,8 +43,9 @@ class DatastoreSettings:
     ``max_source_connections``: how many connections the datastore may use at once. ``settle_seconds``: how long a sync waits for open
     transactions to end before it takes its snapshot. ``watermark_margin_seconds``: how far a time's watermark stays below the source's
     clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
-    zone of columns without one. ``capture``: whether containers follow the source's log that do not say it themselves.
-    ``capture_slot``: the name of the replication slot and of the publication; None: one that is made of the datastore's name.
+    zone of columns without one (None: the YAML does not say it, and UTC counts). ``capture``: whether containers follow the source's log
+    that do not say it themselves. ``capture_slot``: the name of the replication slot and of the publication; None: one that is made of the
+    datastore's name.
     ``capture_warning_bytes``: from so many bytes of log on that the source keeps for the slot, syncs warn.
     ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and records of scans are kept (None:
     for ever). ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns
@@ -61,7 +62,7 @@ class DatastoreSettings:
     watermark_margin_seconds: float = 1.0
     load_rows: int = 20_000_000
     limits: Limits = field(default_factory=Limits)
-    timezone: str = "UTC"
+    timezone: str | None = None
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
@@ -207,7 +208,8 @@ class TableDefinition:
         spec = settings.specs.get(table.name)
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
-            made = resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+            lag, zone = settings.safety_lag_seconds, settings.timezone
+            made = resolve(settings.name, settings.schema, table, spec, options, lag, self.found_on, zone)
             settings.dialect.check(made.label, table, made)
             return made
 

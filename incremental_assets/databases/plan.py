@@ -24,6 +24,7 @@ from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
 from incremental_assets.databases.stored_state import checked_state
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
@@ -122,6 +123,8 @@ def make_plan(
     load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers
+    if request.reset or state is None or state.watermark is None:
+        check_counts_down(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
@@ -163,6 +166,9 @@ def make_plan(
     else:
         reason = _unchanged(container, source, table, state, (lag_window,), nulls)
     if reason:
+        if container.identifier.sequence is not None:
+            # Rows that a sequence numbers which was set back come below the lag window, where no fingerprint sees them.
+            check_fallen_back(container, watermark, source.highest())
         # A fingerprint begins with the number of rows. If there is none from the watermark on, the row from which a time's watermark came
         # is gone, and a skip must say so. An integer's watermark may come from a sequence alone, without any row.
         empty = (

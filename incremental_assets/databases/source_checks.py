@@ -9,10 +9,26 @@ import json
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
-from incremental_assets.core.errors import RebuildNeeded, SourceError
+from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.databases.plan_warnings import fallen_back
 from incremental_assets.databases.source import Highest, SourceDatabase
+
+_FOLLOW_OTHERWISE = "follow it by a column whose values grow, such as the time of the last change, or leave it out of incremental"
+
+
+def check_counts_down(container: Container) -> None:
+    """Raises ConfigurationError if the catalog has seen that the sequence of the identifier counts down."""
+    identifier = container.identifier
+    if identifier is None or not any(
+        c.origin is not None and c.origin.counts_down for c in container.columns if c.name in identifier.columns
+    ):
+        return
+    raise ConfigurationError(
+        f"{container.label}: {identifier.columns[0]} is drawn from {identifier.sequence or 'a sequence'}, which counts down: new rows come "
+        f"below the watermark, where no sync looks for them. Nothing was read. To sync it, {_FOLLOW_OTHERWISE}: then it is synced whole "
+        f"each time."
+    )
 
 
 def check_fallen_back(container: Container, watermark: int | None, highest: Highest) -> str | None:
@@ -27,11 +43,18 @@ def check_fallen_back(container: Container, watermark: int | None, highest: High
     if not container.cursor_type.is_time:
         now = highest.sequence if highest.sequence is not None else highest.seen
         if now is None or now < watermark:
+            again = f"incremental-assets sync {container.label} --reset-watermarks"
+            if highest.sequence is not None and highest.seen is not None and highest.seen >= watermark:
+                raise RebuildNeeded(
+                    f"{container.label}: the source has fallen back: the watermark is {shown} but its sequence is at {now}, while rows "
+                    f"reach {highest.seen}: the sequence counts down, began again (CYCLE), or was set back, and new rows come below the "
+                    f"watermark, where no sync looks for them. Nothing was written. If that was a mistake, set it above the rows in the "
+                    f"source; otherwise {_FOLLOW_OTHERWISE}. Then load it anew: {again}"
+                )
             what = "its sequence is at" if highest.sequence is not None else "its highest identifier is"
             raise RebuildNeeded(
                 f"{container.label}: the source has fallen back: the watermark is {shown} but {what} {now}. Was the table truncated, "
-                f"or restored from a backup? Nothing was written. To load it anew: "
-                f"incremental-assets sync {container.label} --reset-watermarks"
+                f"or restored from a backup? Nothing was written. To load it anew: {again}"
             )
     elif highest.seen is None or highest.seen < watermark:
         seen = "none" if highest.seen is None else format_value(container.cursor_type, highest.seen)

@@ -84,7 +84,6 @@ class FolderSettings:
     defaults: FileOptions = field(default_factory=FileOptions)
     exclude: tuple[str, ...] = ()
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
-    timezone: str = "UTC"
 
     @property
     def declares(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.container import Kind, SourceTable
+from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.file_groups import group_files
@@ -51,6 +51,10 @@ class FolderCatalog:
     def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
         """Always empty: files need no proposal."""
         return {}
+
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """Always None: files have no sequence."""
+        return None
 
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """Always None: each file is a partition, whatever its modification time."""

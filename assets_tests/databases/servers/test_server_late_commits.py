@@ -9,6 +9,7 @@ import pytest
 from assets_tests.databases.servers.parameters import BY, Shop
 from assets_tests.databases.servers.project import ServerProject
 from assets_tests.databases.servers.sql import PLAIN_USER, By, followed
+from assets_tests.harness import long
 
 PASSWORD = "secret"
 
@@ -80,3 +81,16 @@ def test_a_user_who_sees_no_transactions_is_warned_and_a_lag_finds_late_rows(sho
         late(project.sql.commit)
     project.one("orders")
     project.assert_equal("orders")
+
+
+@pytest.mark.parametrize(("attributes", "lag"), [({"timezone": "Europe/Berlin"}, 300), *long(({}, 3900))])
+def test_rows_of_the_hour_that_comes_twice_arrive(shop: Shop, attributes: dict[str, str], lag: int) -> None:
+    """A row of the second 02:05 lies below the watermark that one of the first 02:59:50 has set. It must arrive, also by default."""
+    project = shop(incremental=["t:at:datetime"], safety_lag_seconds="auto", containers={"t": {"partition_by": "month", **attributes}})
+    first, second = (project.sql.literal(f"2025-10-26 {time}") for time in ("02:59:50", "02:05:00"))
+    project.execute(f"create table t (id int primary key, at {project.sql.created_coarse})", f"insert into t values (1, {first})")
+    project.one("t")
+    assert project.definition("t").container.lag == lag
+    project.execute(f"insert into t values (2, {second})")
+    project.one("t")
+    assert sorted(project.rows("t", "id")) == [(1,), (2,)]

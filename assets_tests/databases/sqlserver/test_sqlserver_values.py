@@ -202,6 +202,8 @@ def test_the_catalog_names_types_as_sql_server_writes_them() -> None:
     found = column("rv", "rowversion")
     assert (found.base, found.type) == ("rowversion", "rowversion") and found.origin.is_rowversion
     assert column("id", "bigint", identity=True).origin.in_turn
+    down = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, -1), is_table=True)
+    assert down.origin is not None and down.origin.counts_down and not down.origin.in_turn
 
 
 @pytest.mark.parametrize("base", ["geography", "sql_variant", "assembly type", "vector"])

@@ -7,7 +7,6 @@ one kind of database has (``components.postgres``, ``components.mysql``), and ch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster.components import ResolvedDefsStateConfig
@@ -22,6 +21,7 @@ from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
+from incremental_assets.core.zones import expect_zone
 from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
@@ -76,6 +76,7 @@ class ContainerEntry(QualityEntry):
     safety_lag: int | Literal["auto"] | None = Field(
         default=None, description="seconds for time (whole days for dates), values for integers; auto: by who makes the values"
     )
+    timezone: str | None = Field(default=None, description="the zone of dates and times without zone; default: as the datastore says")
     primary_key: list[str] = Field(default_factory=list, description="where the source declares none, or another is meant")
     on_null: OnNull = Field(default=OnNull.INCLUDE, description="rows without identifier: include, exclude or error")
     exclude_columns: list[str] = Field(default_factory=list)
@@ -135,7 +136,7 @@ class TableDatastore(DatastoreComponent):
     max_snapshot_seconds: int = 3600
     max_blocking_seconds: int = 30
     max_silence_seconds: int = 600
-    timezone: str = "UTC"
+    timezone: str | None = None
     schedule: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     maintenance: str | None = "daily"
@@ -176,10 +177,7 @@ class TableDatastore(DatastoreComponent):
         """The settings that all kinds of databases have. Raises ConfigurationError that names the attribute which is wrong."""
         self.expect_name()
         self.read_numbers()
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            raise ConfigurationError(f"{self.name}: there is no time zone {self.timezone!r}; write one such as Europe/Berlin.") from None
+        expect_zone(self.name, self.timezone)
         lag = 0 if self.safety_lag_seconds == "auto" else self.safety_lag_seconds
         for what, number in (("safety_lag_seconds", lag), ("settle_seconds", self.settle_seconds),
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
@@ -238,6 +236,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     lag = 0 if entry.safety_lag in (None, "auto") else entry.safety_lag
     if lag < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
+    expect_zone(f"{datastore}/{table}", entry.timezone)
     run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"

@@ -75,7 +75,7 @@ class ScanOptions:
             )
             raise ConfigurationError(f"{container.label}: its identifier is {kind}; write {option}, or scan it by itself.")
         if text is not None:
-            threshold(container, text, definition.settings.timezone)
+            threshold(container, text, container.timezone)
             config["greater_than"] = text
         return {**config, "looks": ScanMode.incremental.value}
 

@@ -119,7 +119,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             before = scanned_to(records, container, OperationType.PROFILE)
             store = ProfileStore(scope.lake, container.datastore)
             scan_scope = requested_scope(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
-            rows = _rows(scope, container, head, scan_scope, definition.settings.timezone)
+            rows = _rows(scope, container, head, scan_scope)
             whole = scan_scope.predicate is None
             refreshed = store.refresh(
                 rows.frame,
@@ -224,9 +224,9 @@ def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(scope: LakeScope, container: Container, head: Head, scan_scope: ScanScope, timezone: str) -> Rows:
+def _rows(scope: LakeScope, container: Container, head: Head, scan_scope: ScanScope) -> Rows:
     """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
-    in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc), timezone)
+    in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc), container.timezone)
     return Rows(lambda: scope.spark, scope.table(*container.key_path), head, scan_scope, in_sql)
 
 
@@ -265,7 +265,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
         raise _of_other_partitions(container, str(error).rstrip("."), again) from error
     if chosen and scan_scope.partition is None:
         raise _of_other_partitions(container, "it has none now", again)
-    rows = _rows(scope, container, head, scan_scope, definition.settings.timezone)
+    rows = _rows(scope, container, head, scan_scope)
     log(f"{container.label}: proposes from {len(split.fitted):,} partitions, and asks {len(chosen):,} others")
     with lake_errors(container.label, table.url):
         found = suggest(

@@ -127,7 +127,7 @@ def requested_scope(
         if container.partitioned_on is not None:
             since = None  # for the same reason all rows are scanned
         elif request.greater_than is not None:
-            since = threshold(container, request.greater_than, definition.settings.timezone)
+            since = threshold(container, request.greater_than, container.timezone)
         elif scanned_to is not None:
             # Each incremental scan reads the lag window again, as a sync does. A table that was loaded anew may have a watermark below that
             # of its scans: then the scan begins there.

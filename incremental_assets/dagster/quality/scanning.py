@@ -156,7 +156,7 @@ def _scan_rows(
         scan_scope,
         rules,
         now=datetime.datetime.now(datetime.timezone.utc),
-        timezone=definition.settings.timezone,
+        timezone=container.timezone,
         earlier=records,
         anomalies=known.values(),
     )

@@ -29,7 +29,7 @@ class JdbcDialect:
 
     def source(self, settings: SourceSettings, container: Container) -> JdbcSource:
         session = JdbcSession(settings.address, container.label)
-        return JdbcSource(session, container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds)
+        return JdbcSource(session, container, timezone=container.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         options = container.options

@@ -60,6 +60,10 @@ class JdbcCatalog:
         """None: nothing is known of statistics, triggers and indexes."""
         return {name: TableEvidence() for name in names}
 
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """Always None: JDBC does not tell it."""
+        return None
+
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns, as values of the cursor type; None if there is none."""
         ends: list[int] = []

@@ -32,7 +32,7 @@ class MySQLDialect:
         return MySQLSource(
             settings.address,
             container,
-            timezone=settings.timezone,
+            timezone=container.timezone,
             margin_seconds=settings.watermark_margin_seconds,
             zero_dates_are_null=self.zero_dates_are_null,
         )

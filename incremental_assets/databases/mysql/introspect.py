@@ -70,6 +70,10 @@ class MySQLCatalog:
         with source_errors(self._datastore, self._address):
             return read_evidence(self._connection, self._schema, names)
 
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """Always None: AUTO_INCREMENT cannot be set back below the rows that are there."""
+        return None
+
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns, as values of the cursor type; None if there is none."""
         with source_errors(f"{self._datastore}/{table}", self._address):

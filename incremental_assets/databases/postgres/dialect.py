@@ -25,7 +25,7 @@ class PostgresDialect:
         return "postgres"
 
     def source(self, settings: SourceSettings, container: Container) -> PostgresSource:
-        return PostgresSource(settings.address, container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds)
+        return PostgresSource(settings.address, container, timezone=container.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         return None

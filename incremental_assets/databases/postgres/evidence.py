@@ -4,10 +4,11 @@ Belongs here: the queries. Does not belong: which identifier is proposed because
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
@@ -73,3 +74,13 @@ def read_evidence(connection: psycopg.Connection, schema: str, tables: Sequence[
         unique[row["relname"]].append(tuple(row["columns"]))
     counted = {row["relname"]: (row["inserts"], row["changes"], row["live"]) for row in ask(connection, _CHANGES, parameters, dict_row)}
     return {table: TableEvidence(columns[table], tuple(unique[table]), *counted.get(table, (None, None, None))) for table in tables}
+
+
+def last_drawn(row: Callable[..., Any], sequence: str) -> int | None:
+    """The last value that the sequence gave out; None if the role may not read the sequence. ``row``: runs a query that has one row."""
+    if not row("select has_table_privilege(%(s)s, 'select')", {"s": sequence})[0]:
+        return None
+    schema, name = row("select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+                       " where c.oid = %(s)s::regclass", {"s": sequence})  # fmt: skip
+    last, called = row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
+    return last if called else last - 1  # before the first nextval(), last_value is the first value that will be given out

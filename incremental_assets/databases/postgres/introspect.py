@@ -18,7 +18,7 @@ from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
-from incremental_assets.databases.postgres.evidence import read_evidence
+from incremental_assets.databases.postgres.evidence import last_drawn, read_evidence
 from incremental_assets.databases.postgres.origins import Origins, read_origins
 from incremental_assets.databases.postgres.queries import cursor_value_text
 
@@ -118,8 +118,8 @@ with recursive listed as (
          string_agg(concat_ws(':', i.indexrelid, i.indisprimary, i.indisunique, i.indisvalid), ',' order by i.indexrelid) as said
   from listed join pg_index i on i.indrelid = listed.oid group by i.indrelid
 ), triggers as (
-  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
-                               ',' order by t.oid) as said
+  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc),
+                                          coalesce(p.proconfig::text, '')), ',' order by t.oid) as said
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
 ), foreign_keys as (
   select k.conrelid, string_agg(concat_ws(':', k.oid, other.relname, other.relnamespace), ',' order by k.oid) as said
@@ -178,6 +178,12 @@ class PostgresCatalog:
         """The lowest and the highest value of the columns (``read_span``)."""
         with source_errors(f"{self._datastore}/{table}", self._address):
             return read_span(self._connection, self._schema, table, columns, cursor_type)
+
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """The last value of the column's sequence (``evidence.last_drawn``)."""
+        with source_errors(f"{self._datastore}/{table}", self._address):
+            sequence = column.sequence
+            return None if sequence is None else last_drawn(lambda *query: ask(self._connection, *query)[0], sequence)
 
 
 def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, ListedContainer]:

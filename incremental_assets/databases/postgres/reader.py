@@ -15,6 +15,7 @@ from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, source_errors
+from incremental_assets.databases.postgres.evidence import last_drawn
 from incremental_assets.databases.postgres.introspect import read_tables
 from incremental_assets.databases.postgres.queries import (
     cursor_value_text,
@@ -152,7 +153,7 @@ class PostgresReader(PostgresSession):
     def _limit(self, identifier: Identifier) -> Limit:
         """The limit from the source's clock, in the identifier's precision and time zone, or from the identifier's sequence."""
         if identifier.cursor_type is CursorType.INTEGER:
-            return Limit(self._sequence_value(identifier.sequence) if identifier.sequence else None)
+            return Limit(last_drawn(self._row, identifier.sequence) if identifier.sequence else None)
         # The margin is needed because a client's message that has arrived, and determines now(), is not visible in pg_stat_activity for a
         # moment. It is subtracted from the exact clock, before that is cut to the column's precision.
         query = sql.SQL("with now as (select clock_timestamp() as t) select {}, {}, {} from now").format(
@@ -179,16 +180,6 @@ class PostgresReader(PostgresSession):
         types = [c.type for c in self.container.columns if c.name in identifier.columns]
         digits = min(int(t[t.index("(") + 1]) if "(" in t else 6 for t in types)
         return "second" if digits == 0 else "millisecond" if digits <= 3 else "microsecond"
-
-    def _sequence_value(self, sequence: str) -> int | None:
-        """The last value that the sequence gave out; None if the role may not read the sequence."""
-        row = self._row("select has_table_privilege(%(s)s, 'select')", {"s": sequence})
-        if not row[0]:
-            return None
-        schema, name = self._row("select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-                                 " where c.oid = %(s)s::regclass", {"s": sequence})  # fmt: skip
-        last, called = self._row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
-        return last if called else last - 1  # before the first nextval(), last_value is the first value that will be given out
 
     @property
     def transactions(self) -> Transactions:

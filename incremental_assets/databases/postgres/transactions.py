@@ -19,9 +19,9 @@ _WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusi
 # All processes that may write rows: client sessions, and background workers such as an apply worker of logical replication or pg_cron's.
 # backend_type is NULL if the role may not see it; such a process counts.
 _MAY_WRITE = (
-    "coalesce(a.backend_type, '') not in ('autovacuum launcher', 'autovacuum worker', 'walsender', 'walreceiver', 'walwriter', "
-    "'checkpointer', 'background writer', 'startup', 'archiver', 'logical replication launcher', 'parallel worker', 'io worker', "
-    "'walsummarizer', 'slotsync worker')"
+    "coalesce(a.backend_type, '') not in ('autovacuum launcher', 'autovacuum worker', 'walreceiver', 'walwriter', 'checkpointer', "
+    "'background writer', 'startup', 'archiver', 'logical replication launcher', 'parallel worker', 'io worker', 'walsummarizer', "
+    "'slotsync worker')"
 )
 # Our own sessions do not count. They have our application name, hold the advisory lock that each of our transactions takes, and have no
 # transaction id, which every transaction that writes has. The name alone would not do: every client can set it.
@@ -30,6 +30,9 @@ coalesce(a.application_name, '') = %(ours)s and a.backend_xid is null and exists
   select from locks m where m.pid = a.pid and m.locktype = 'advisory' and m.objsubid = 2 and m.classid = {OWN_LOCK}::oid)
 """
 _LOCKS = "with locks as materialized (select * from pg_locks where granted and pid is not null and pid <> pg_backend_pid())"
+# A connection with ``replication=database`` runs SQL like any other, until it streams the log: one long message, which never writes, and in
+# which only a virtual id shows that it reads the catalog. A role that may not see which of them stream goes by virtual ids, too.
+_RUNS_SQL = "coalesce(w.state = 'startup', w.pid is null)"
 # The full join also returns sessions that have no virtual transaction id, as their current message may still begin a transaction.
 # Virtual transaction ids and sessions are read first, and prepared transactions after them, never in one statement: a transaction that is
 # prepared in between would be missed otherwise (experiments have shown it). PostgreSQL shows no state of sessions that the role may not
@@ -37,12 +40,14 @@ _LOCKS = "with locks as materialized (select * from pg_locks where granted and p
 _AT_WORK = f"""
 {_LOCKS}
 select v.virtualtransaction, pid::text,
-  case when a.state <> 'disabled' and a.backend_start is not null
+  case when a.state <> 'disabled' and a.backend_start is not null and {_RUNS_SQL}
     then pid::text || '/' || (extract(epoch from a.backend_start) * 1000000)::bigint end,
   (extract(epoch from a.xact_start) * 1000000)::bigint, (extract(epoch from a.query_start) * 1000000)::bigint,
   coalesce(a.state = 'idle', false)
 from (select distinct pid, virtualtransaction from locks where locktype = 'virtualxid') v full join pg_stat_activity a using (pid)
-where pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null) and {_MAY_WRITE} and not ({_OURS})
+left join pg_stat_get_wal_senders() w using (pid)
+where (v.virtualtransaction is not null or {_RUNS_SQL})
+  and pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null) and {_MAY_WRITE} and not ({_OURS})
 """
 _PREPARED_ALL = "select transaction::text from pg_prepared_xacts where database = current_database()"
 # The OIDs of the table, its partitions, and the tables that inherit from it.

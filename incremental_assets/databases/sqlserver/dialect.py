@@ -35,7 +35,7 @@ class SQLServerDialect:
         return SQLServerSource(
             settings.address,
             container,
-            timezone=settings.timezone,
+            timezone=container.timezone,
             margin_seconds=settings.watermark_margin_seconds,
             cuts_times=self.cuts_times,
         )

@@ -121,6 +121,10 @@ class SQLServerCatalog:
         with source_errors(self._datastore, self._address):
             return read_evidence(self._connection, self._schema, names)
 
+    def last_drawn(self, table: str, column: SourceColumn) -> int | None:
+        """Always None: that an identity was set back is seen by the sync that finds its watermark above it."""
+        return None
+
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns, as values of the cursor type; None if there is none."""
         with source_errors(f"{self._datastore}/{table}", self._address):
@@ -204,7 +208,8 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     if is_table:
         in_turn = bool(is_identity) and (increment or 0) > 0
         block = int(increment) if is_identity else None
-        origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION)
+        counts_down = bool(is_identity) and (increment or 0) < 0
+        origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION, counts_down=counts_down)
     sequence = IDENTITY if is_table and is_identity else None
     return SourceColumn(str(name), type_text(base, length, precision, scale), base, not is_nullable, default, sequence, origin)
 
