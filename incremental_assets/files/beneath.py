@@ -10,6 +10,11 @@ import errno
 import os
 import stat
 
+NOWHERE = "is a link to what is not there. Put the file itself there, or remove the link."
+LINKED_FOLDER = (
+    "is a link to a folder, which is not followed. Put the folder itself there; or, if nothing is to be read by this link, give it a name "
+    "that begins with _."
+)
 _AGAIN = 3
 """How often a path is resolved again that changes while it is opened."""
 _WALKED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,9 +52,7 @@ def opened(root: str, path: str, *, folder: bool = False) -> int:
         except OSError as error:
             is_link = real != os.path.normpath(os.path.join(home, path))
             if error.errno == errno.ENOENT and is_link:
-                raise NotRead(
-                    f"is, or is in, a link to {real}, which is not there. Put the file itself there, or remove the link."
-                ) from None
+                raise NotRead(NOWHERE) from None
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
             if os.path.realpath(os.path.join(root, path)) == real:  # it has not changed: it is what the error says

@@ -12,15 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any, Protocol
 
 from incremental_assets.core.files import FileStamp
-from incremental_assets.files.beneath import NotRead, inside, opened
+from incremental_assets.files.beneath import LINKED_FOLDER, NOWHERE, NotRead, inside, opened
 
 _BLOCK = 1 << 20
 """The block size in bytes for reading remote files. Some drivers read ahead by tens of megabytes; often only the first bytes are needed."""
-
-_LINKED_FOLDER = (
-    "is a link to a folder, which is not followed. Put the folder itself there; or, if nothing is to be read by this link, give it a name "
-    "that begins with _."
-)
 
 # The names under which fsspec's drivers return modification time and etag, in order of preference.
 _TIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -80,7 +75,7 @@ class LocalTree:
                             inside(self._root, os.path.join(folder, entry.name))
                     except FileNotFoundError:
                         if entry.is_symlink():
-                            yield entry.name, NotRead("is a link to what is not there. Put the file itself there, or remove the link.")
+                            yield entry.name, NotRead(NOWHERE)
                         else:
                             self.vanished = True
                         continue
@@ -90,7 +85,7 @@ class LocalTree:
                     if regular:
                         yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
                     elif stat.S_ISDIR(seen.st_mode):
-                        yield entry.name, NotRead(_LINKED_FOLDER)
+                        yield entry.name, NotRead(LINKED_FOLDER)
         finally:
             os.close(descriptor)
 
