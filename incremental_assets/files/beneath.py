@@ -23,7 +23,8 @@ _WALKED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 class NotRead(OSError):
     """A path in the folder is not read, for a reason that its message says: a link that leads out of the folder, a link to a folder.
 
-    Such links are not followed: otherwise whoever may put a file into the folder could read every file that this process may read.
+    The message begins with the verb, and says what to do. Such links are not followed: otherwise whoever may put a file into the folder
+    could read every file that this process may read.
     """
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
+from incremental_assets.files.archives import only_file
 from incremental_assets.files.beneath import NotRead
 from incremental_assets.files.table_folders import NOT_OF_A_TABLE, IsTable, TableFolders
 from incremental_assets.files.trees import LocalTree, NoPath, RemoteTree, Tree
@@ -158,7 +159,9 @@ class FolderAddress:
             with contextlib.ExitStack() as stack:
                 stream = stack.enter_context(tree.open(path))
                 compression = infer_compression(path) if decompress else None
-                if compression is not None:
+                if compression == "zip":
+                    stream = stack.enter_context(only_file(stream))
+                elif compression is not None:
                     stream = stack.enter_context(compr[compression](stream, mode="r"))  # pyright: ignore[reportArgumentType]
                 # fsspec knows the extension only where the package is installed. Without it, the bytes would pass for text.
                 elif decompress and path.lower().endswith(".zst"):

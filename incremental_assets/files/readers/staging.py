@@ -28,7 +28,7 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.files import FileFormat
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
 from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
 
@@ -126,6 +126,8 @@ class Staging:
 
     def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
         """Parses the first bytes of a file. ``size``: of the whole decompressed file in bytes; None: not known."""
+        if self._reading.format in _TEXT:
+            expect_text(file, head)
         begins = Beginning.of(head, self._reading)
         if begins.record and size is not None and size > self._reading.limits.line_bytes:
             raise SourceError(refusal(file, self._reading.limits.too_long("it is one JSON value and not one a line, of")))
