@@ -30,6 +30,7 @@ from incremental_assets.core.files import FileFormat
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
+from incremental_assets.files.readers.parquet_columns import unread_storage
 from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class Staging:
         return found
 
     def why_broken(self, file: ReadFile) -> str | None:
-        """Reads a whole file without Spark, and returns what is wrong with it; None where that finds nothing."""
+        """Reads a whole file without Spark, and returns what is wrong with it, or what of it Spark cannot read; None: nothing is found."""
         try:
             compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
             with self._address.open(file.path, decompress=compressed) as stream:
@@ -257,6 +258,8 @@ class Staging:
                     parquet = pq.ParquetFile(io.BufferedReader(stream))  # pyright: ignore[reportArgumentType]
                     for _ in parquet.iter_batches(batch_size=4096):
                         pass
+                    unread = unread_storage(parquet.metadata)
+                    return None if unread is None else refusal(file, unread)
                 else:
                     while stream.read(CHUNK):
                         pass
