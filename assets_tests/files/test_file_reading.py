@@ -215,29 +215,63 @@ def test_broken_files_are_named_and_the_others_read(read: Callable[..., Read]) -
     for key, why in found.refused.items():
         assert key in why
     assert "middle of a zst frame" in found.refused["half.csv.zst"]
-    assert "No such file" in found.refused["gone.csv"]
+    assert "is a link to what is not there" in found.refused["gone.csv"]
     assert "end-of-stream" in found.refused["half3.csv.gz"]
     assert sum("looked at by itself" in line for line in found.logged) <= 1
 
 
-def test_a_file_that_vanishes_while_it_is_read_is_left_out(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., Read]
-) -> None:
-    """Otherwise a folder in which somebody tidies up fails again and again. It is there when its header is read, and gone after."""
+def test_a_file_that_vanishes_while_it_is_read_is_no_failure(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a folder in which somebody tidies up fails again and again. It is there when its header is read, and gone after: it is read
+    as it was, as the descriptor that Spark reads keeps it, and the next sync finds it gone."""
     original = FileRows._build
-    done: list[int] = []
+    for name, content in (("a.csv", b"id\n1\n"), ("b.csv", b"id\n2\n")):
+        (tmp_path / name).write_bytes(content)
 
     def build(self: FileRows) -> None:
-        if not done:
-            done.append(1)
-            assert self._address.local is not None
-            (self._address.local / "b.csv").unlink()
+        (tmp_path / "b.csv").unlink(missing_ok=True)
         original(self)
 
     monkeypatch.setattr(FileRows, "_build", build)
-    found = read({"a.csv": b"id\n1\n", "b.csv": b"id\n2\n"})
-    assert found.counts == {"a.csv": (1, 0)}
-    assert "No such file" in found.refused["b.csv"]
+    files = [ReadFile(name, name, 0) for name in ("a.csv", "b.csv", "c.csv")]
+    rows = FileRows(spark, FolderAddress.parse("landing", str(tmp_path)), Reading(FileFormat.CSV), files, [], tmp_path / "staging")
+    assert {key: count.rows for key, count in rows.counts.items()} == {"a.csv": 1, "b.csv": 1}
+    assert "No such file" in rows.refused["c.csv"]
+    rows.close()
+
+
+def test_a_column_that_spark_cannot_read_is_named_and_the_other_files_are_read(read: Callable[..., Read]) -> None:
+    """Otherwise one file with a decimal of 50 digits fails all files beside it, and no message says which file, or which column, it is."""
+
+    def parquet(column: pa.Array, **stored: Any) -> bytes:
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": [1], "x": column}), out, **stored)
+        return out.getvalue().to_pybytes()
+
+    wide = pa.array([Decimal(1)], pa.decimal256(50, 2))
+    refused = {
+        "wide": (
+            parquet(wide),
+            "Spark cannot read its column x, decimal256(50, 2) (write it as a decimal of at most 38 digits, or as text)",
+        ),
+        "within": (
+            parquet(pa.array([[{"a": Decimal(1)}]], pa.list_(pa.struct([("a", wide.type)])))),
+            "its column x, list<element: struct<a: ",
+        ),
+        "half": (parquet(pa.array([1.0]).cast(pa.float16())), "its column x, halffloat (write it as float)"),
+        "time": (parquet(pa.array([1], pa.time64("us"))), "its column x, time64[us] (write it as text, or as a whole number)"),
+        "nanos": (parquet(pa.array([1], pa.timestamp("ns"))), "its column x, timestamp[ns] (write it in microseconds"),
+        "split": (
+            parquet(pa.array([1]), use_dictionary=False, column_encoding={"id": "PLAIN", "x": "BYTE_STREAM_SPLIT"}),
+            "its column x, INT64 stored as BYTE_STREAM_SPLIT (write it without BYTE_STREAM_SPLIT)",
+        ),
+    }
+    found = read(
+        {"good.parquet": parquet(pa.array([7])), **{f"{name}.parquet": content for name, (content, _) in refused.items()}}, "parquet"
+    )
+    assert found.counts == {"good.parquet": (1, 0)} and found.columns == {"id": "bigint", "x": "bigint"}
+    assert set(found.refused) == {f"{name}.parquet" for name in refused}
+    for name, (_, reason) in refused.items():
+        assert f"{name}.parquet: " in found.refused[f"{name}.parquet"] and reason in found.refused[f"{name}.parquet"]
 
 
 def test_files_without_rows_are_no_error(read: Callable[..., Read]) -> None:

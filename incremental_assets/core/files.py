@@ -35,7 +35,8 @@ class FileFormat(str, Enum):
     TEXT = "text"
 
 
-EXTENSION = re.compile(r"(?<=[^/])\.(?:(csv|tsv|json|jsonl|ndjson|txt)(?:\.(?:gz|bz2|zst))?|(parquet|avro))\Z", re.IGNORECASE | re.ASCII)
+TEXT_ENDING = r"\.(csv|tsv|json|jsonl|ndjson|txt)(?:\.(?:gz|bz2|zst))?\Z"
+EXTENSION = re.compile(rf"(?<=[^/])(?:{TEXT_ENDING}|\.(parquet|avro)\Z)", re.IGNORECASE | re.ASCII)
 _FORMATS = {"jsonl": FileFormat.JSON, "ndjson": FileFormat.JSON, "txt": FileFormat.TEXT}
 
 

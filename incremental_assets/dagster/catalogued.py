@@ -79,6 +79,8 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         chosen = options or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
             outcome = take_catalog(source, before, chosen, self.declarations(), progress, profiles=self._profiles(before), **kept)
+            for note in self.notes(source):
+                progress(note)
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})
 
     def _profiles(self, before: Catalog | None) -> Mapping[str, TableProfile]:
@@ -96,10 +98,20 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
             return {}
         return {one.name: found[one.label] for one in stored if one.label in found}
 
-    def listing(self, before: Catalog | None) -> Mapping[str, ListedContainer]:
-        """Lists the source, to find out whether a stored catalog still describes it. No container is inspected. Raises SyncError."""
+    def listing(self, before: Catalog | None, progress: Callable[[str], None] = lambda _: None) -> Mapping[str, ListedContainer]:
+        """Lists the source, to find out whether a stored catalog still describes it. No container is inspected. Raises SyncError.
+
+        ``progress``: is called with messages for people.
+        """
         with self.source(before) as source:
-            return source.listing()
+            found = source.listing()
+            for note in self.notes(source):
+                progress(note)
+            return found
+
+    def notes(self, source: CatalogSource) -> Sequence[str]:
+        """What people may want to know of a source that has been listed, and what is no trouble: one sentence each."""
+        return ()
 
     def store(self, project: Path) -> CatalogStore:
         return CatalogStore(self.defs_state_config, project)

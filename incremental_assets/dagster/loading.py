@@ -190,7 +190,7 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
     with the stored catalog.
     """
     try:
-        if datastore.catalog is not None and datastore.misfit is None and _is_current(datastore):
+        if datastore.catalog is not None and datastore.misfit is None and _is_current(datastore, progress):
             return
         progress(f"{datastore.name}: reads the catalog")
         run = run_catalog(datastore.component, datastore.definitions, instance, started_by="sync")
@@ -212,7 +212,7 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
         reload_catalog(project, datastore)
 
 
-def _is_current(datastore: Datastore) -> bool:
+def _is_current(datastore: Datastore, progress: Callable[[str], None]) -> bool:
     """Whether the stored catalog still describes the source, judged by one query for the listing. Raises SyncError.
 
     It is not current if a container is new, changed, gone or back, or if the identifier of one or its first and last value are not decided
@@ -220,7 +220,7 @@ def _is_current(datastore: Datastore) -> bool:
     """
     settings, catalog = datastore.component.settings(), datastore.catalog
     assert catalog is not None
-    known, listed = catalog.by_name, datastore.component.listing(catalog)
+    known, listed = catalog.by_name, datastore.component.listing(catalog, progress)
     hidden = {name for name, one in known.items() if one.presence is Presence.HIDDEN}
 
     def matters(name: str, kind: Kind) -> bool:

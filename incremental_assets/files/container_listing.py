@@ -7,8 +7,10 @@ Belongs here: which of the listed files are the container's own, and their parti
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from incremental_assets.core.errors import SourceError
 from incremental_assets.core.files import FileStamp, decode_path, encode_path
-from incremental_assets.files.definition import FileDefinition
+from incremental_assets.core.globs import fixed_part
+from incremental_assets.files.definition import FileDefinition, is_above
 from incremental_assets.files.readers.reading import ReadFile
 
 
@@ -34,7 +36,7 @@ class FileListing:
         if not self.unseen:
             return False
         path = decode_path(key)
-        return path is None or any(path == one or path.startswith(f"{one}/") for one in self.unseen)
+        return path is None or any(is_above(one, path) for one in self.unseen)
 
     def path(self, key: str) -> str:
         """The path of a listed file; of any other key the key itself."""
@@ -47,7 +49,10 @@ class FileListing:
 
 
 def list_files(definition: FileDefinition) -> FileListing:
-    """Lists the files that match the container's pattern. Raises SourceUnreachable where the folder is not there."""
+    """Lists the files that match the container's pattern.
+
+    Raises SourceUnreachable where the folder is not there, and SourceError where all of its files would be in a folder that is not read.
+    """
     unseen: dict[str, str] = {}
     stamps: dict[str, FileStamp] = {}
     renamed: dict[str, str] = {}
@@ -60,4 +65,7 @@ def list_files(definition: FileDefinition) -> FileListing:
         stamps[key] = stamp
         if key is not path:
             renamed[key] = path
+    refused = next((why for path, why in unseen.items() if is_above(path, fixed_part(definition.glob))), None)
+    if refused is not None:
+        raise SourceError(refused)
     return FileListing(stamps, renamed, frozenset(others), unseen)

@@ -5,7 +5,8 @@ Belongs here: how glob patterns of the YAML and groups of similar files become e
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from incremental_assets.catalog.state import Catalog
@@ -13,9 +14,12 @@ from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.file_groups import group_files
-from incremental_assets.core.files import FileFormat, FileStamp
+from incremental_assets.core.files import FileFormat, FileStamp, format_of, shown_path
 from incremental_assets.core.globs import fixed_part, owner_of
 from incremental_assets.files.definition import COLUMNS, FolderSettings, format_for, is_above
+
+_ENDING = re.compile(r"(?:(?<=[^.])\.[^.]{1,12}(?:\.(?:gz|bz2|zst|xz|zip))?)?\Z")
+_SHOWN_ENDINGS = 8
 
 
 @dataclass
@@ -31,7 +35,8 @@ class FolderCatalog:
     """The ``CatalogSource`` of a folder. It lists the folder once; ``tables`` answers from that listing.
 
     ``before``: the stored catalog, from which groups of files keep their names; None: there is none. ``troubles``: by path, why a folder
-    could not be listed. The containers in such a folder count as unchanged.
+    could not be listed. The containers in such a folder count as unchanged. ``unread``: a sentence about the files whose endings are none
+    that is read; None: there are none, or the YAML says which files are read.
     """
 
     def __init__(self, settings: FolderSettings, before: Catalog | None) -> None:
@@ -39,6 +44,7 @@ class FolderCatalog:
         self._before = [one.table for one in before.entries] if before is not None else []
         self._found: dict[str, _Found] = {}
         self.troubles: dict[str, str] = {}
+        self.unread: str | None = None
 
     def listing(self) -> Mapping[str, ListedContainer]:
         self.troubles.clear()
@@ -79,6 +85,7 @@ class FolderCatalog:
     def _searched(self) -> dict[str, _Found]:
         """Lists the whole folder, and returns a container for each group of similar files."""
         stamps = dict(self._settings.address.list("", self.troubles))
+        self.unread = _unread(self._settings.name, stamps)
         groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
         formats = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
         found = {g.name: _Found(g.pattern, formats.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
@@ -90,6 +97,23 @@ class FolderCatalog:
             if any(is_above(path, folder) or is_above(folder, path) for path in self.troubles):
                 found[table.name] = _Found(table.glob, FileFormat(table.format))
         return found
+
+
+def _unread(datastore: str, paths: Iterable[str]) -> str | None:
+    """A sentence that names the endings that are not read, the most frequent first, each with a file; None if all are read."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        if format_of(path) is None:
+            found.setdefault(_ENDING.search(path.rpartition("/")[2].lower())[0], []).append(path)  # pyright: ignore[reportOptionalSubscript]
+    if not found:
+        return None
+    order = sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
+    shown = [f"{shown_path(ending) or 'none'} ({len(own):,}, such as {shown_path(min(own))})" for ending, own in order[:_SHOWN_ENDINGS]]
+    more = f", and {len(order) - _SHOWN_ENDINGS:,} more endings" if len(order) > _SHOWN_ENDINGS else ""
+    return (
+        f"{datastore}: some files belong to no container, as their endings are none that is read: "
+        f"{', '.join(shown)}{more}. If they are data, put them there as CSV, JSON or Parquet."
+    )
 
 
 def _listed(found: _Found) -> ListedContainer:

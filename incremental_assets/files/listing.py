@@ -22,8 +22,11 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
+from incremental_assets.files.archives import only_file
+from incremental_assets.files.beneath import NotRead
+from incremental_assets.files.table_folders import NOT_OF_A_TABLE, IsTable, TableFolders
 from incremental_assets.files.trees import LocalTree, NoPath, RemoteTree, Tree
-from incremental_assets.files.trouble import Leaves, inside, passing_remedy
+from incremental_assets.files.trouble import passing_remedy
 
 # The last @ ends the password, as a password may contain one. Without a colon there is no password (abfss://container@account).
 _PASSWORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
@@ -83,10 +86,12 @@ class FolderAddress:
         lies further down than ``prefix``. Without globs all files are yielded.
 
         Raises SourceUnreachable where the datastore's folder is not there, or where the folder at which listing begins cannot be read. If
-        that folder is not there, it has no files. What cannot be inspected further down is skipped, and added to ``unseen`` by its path,
-        with the reason; the caller must not take the files there for gone. Without ``unseen``, SourceError is raised.
+        that folder is not there, it has no files. What cannot be inspected further down, links that are not followed, and folders that are
+        tables (``table_folders``) are skipped, and added to ``unseen`` by their paths, with the reason; the caller must not take the files
+        there for gone. Without ``unseen``, SourceError is raised.
         """
         tree = self._tree()
+        tables = TableFolders(tree)
         start = _deeper(prefix.strip("/"), wanted)
         reach = PatternReach(wanted or ("**",)).below(start)
         pending = [(start, reach)] if reach else []
@@ -100,7 +105,11 @@ class FolderAddress:
                         continue
                     if isinstance(found, FileStamp):
                         if reach.has(name):
-                            yield path, found
+                            table = None if NOT_OF_A_TABLE.search(name) else tables.of(folder)
+                            if table is None:
+                                yield path, found
+                            else:
+                                self._skip(table.folder, table, unseen)
                         continue
                     inner = reach.within(name)
                     if found is None:
@@ -115,7 +124,7 @@ class FolderAddress:
             except SourceError:
                 raise
             except Exception as error:  # noqa: BLE001 - drivers raise their libraries' own errors, not only OSError
-                if folder == start:
+                if folder == start and not isinstance(error, NotRead):
                     raise self._unreachable(folder, error) from None
                 self._skip(folder, error, unseen)
         if tree.vanished:
@@ -130,11 +139,11 @@ class FolderAddress:
         with self.open(path) as stream:
             return stream.read(size)
 
-    def resolved(self, path: str) -> Path:
-        """The real path of a file of a local folder, after symbolic links. Raises SourceError where it is outside of the folder."""
+    def descriptor(self, path: str) -> int:
+        """Opens a file of a local folder for reading, and returns the descriptor, which the caller closes. Raises what ``open`` raises."""
         assert self.local is not None
         try:
-            return Path(inside(str(self.local), path))
+            return LocalTree(str(self.local)).descriptor(path)
         except OSError as error:
             raise self._unreadable(path, error) from None
 
@@ -150,7 +159,9 @@ class FolderAddress:
             with contextlib.ExitStack() as stack:
                 stream = stack.enter_context(tree.open(path))
                 compression = infer_compression(path) if decompress else None
-                if compression is not None:
+                if compression == "zip":
+                    stream = stack.enter_context(only_file(stream))
+                elif compression is not None:
                     stream = stack.enter_context(compr[compression](stream, mode="r"))  # pyright: ignore[reportArgumentType]
                 # fsspec knows the extension only where the package is installed. Without it, the bytes would pass for text.
                 elif decompress and path.lower().endswith(".zst"):
@@ -164,7 +175,7 @@ class FolderAddress:
     def _unreadable(self, path: str, error: Exception) -> SourceError:
         """The error for a file that could not be read; SourceInterrupted where the file is not at fault."""
         what = f"{self.datastore}: the file {path!r} in {self.display}"
-        if isinstance(error, Leaves):
+        if isinstance(error, NotRead):
             return SourceError(f"{what} {error}")
         remedy = passing_remedy(error)
         if remedy is not None:
@@ -187,7 +198,8 @@ class FolderAddress:
 
     def _skip(self, path: str, error: Exception, unseen: dict[str, str] | None) -> None:
         """Adds what cannot be inspected to ``unseen``. Raises SourceError where there is none."""
-        message = f"{self.datastore}: {path!r} in {self.display} {self._what(error)}"
+        where = f"{path!r} in {self.display}" if path else f"the folder {self.display}"
+        message = f"{self.datastore}: {where} {self._what(error)}"
         if unseen is None:
             raise SourceError(message) from None
         unseen[path] = message
@@ -199,7 +211,7 @@ class FolderAddress:
     def _what(self, error: Exception) -> str:
         """The end of a sentence about a folder or file: what is wrong with it, and what to do."""
         local = _local_path(self.url) is not None
-        if isinstance(error, Leaves):
+        if isinstance(error, NotRead | IsTable):
             return str(error)
         if isinstance(error, NoPath):
             return "has keys with // in them, which Spark cannot read. Rename those objects."

@@ -100,11 +100,13 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     refused = [record for record in _refused(listed, known) if record.file not in reading]
     facts = _Facts(definition, request, head, state, listed, known, compared, again, refused, gone, drop, recheck)
     action, reason = _decide(facts)
+    # A sync that writes something has the warnings in its message; the message of one that does not is the reason alone.
+    unseen = list(listed.unseen.values())[:3] if action is Action.SKIP else []
     return FilesPlan(
         container=container,
         request=request,
         action=action,
-        reason="; ".join([reason, *_notes(facts)]),
+        reason="; ".join([reason, *_notes(facts), *unseen]),
         watermark=state.watermark if state is not None else None,
         state=state,
         base_version=head.version if head is not None else None,

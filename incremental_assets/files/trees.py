@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any, Protocol
 
 from incremental_assets.core.files import FileStamp
-from incremental_assets.files.trouble import Leaves, inside
+from incremental_assets.files.beneath import LINKED_FOLDER, NOWHERE, NotRead, inside, opened
 
 _BLOCK = 1 << 20
 """The block size in bytes for reading remote files. Some drivers read ahead by tens of megabytes; often only the first bytes are needed."""
@@ -37,6 +37,10 @@ class Tree(Protocol):
         """Raises an exception where the datastore's folder itself is not there."""
         ...
 
+    def has_folder(self, path: str) -> bool:
+        """Whether there is a folder; False where that cannot be found out."""
+        ...
+
     def open(self, path: str) -> IO[bytes]: ...
 
 
@@ -47,7 +51,8 @@ class NoPath(ValueError):
 class LocalTree:
     """A folder on a local disk.
 
-    Symbolic links to files within the folder are followed. Links to folders are not: they may lead in circles.
+    Symbolic links to files within the folder are followed. Links to folders are not: they may lead in circles. They are reported, as a
+    folder that was there before may have become one, and its files are not gone then. So are links to what is not there.
     """
 
     def __init__(self, root: str) -> None:
@@ -55,31 +60,47 @@ class LocalTree:
         self.vanished = False
 
     def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        with os.scandir(os.path.join(self._root, folder)) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        yield entry.name, None
+        descriptor = opened(self._root, folder, folder=True)
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    try:
+                        if entry.is_dir(follow_symlinks=False):
+                            yield entry.name, None
+                            continue
+                        seen = entry.stat()
+                        # Only regular files: to open a named pipe that nobody writes to blocks for ever.
+                        regular = stat.S_ISREG(seen.st_mode)
+                        if regular and entry.is_symlink():
+                            inside(self._root, os.path.join(folder, entry.name))
+                    except FileNotFoundError:
+                        if entry.is_symlink():
+                            yield entry.name, NotRead(NOWHERE)
+                        else:
+                            self.vanished = True
                         continue
-                    seen = entry.stat()
-                    # Only regular files: to open a named pipe that nobody writes to blocks for ever.
-                    regular = stat.S_ISREG(seen.st_mode)
-                    if regular and entry.is_symlink():
-                        inside(self._root, os.path.join(folder, entry.name))
-                except FileNotFoundError:
-                    self.vanished = True
-                    continue
-                except OSError as error:
-                    yield entry.name, error
-                    continue
-                if regular:
-                    yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
+                    except OSError as error:
+                        yield entry.name, error
+                        continue
+                    if regular:
+                        yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
+                    elif stat.S_ISDIR(seen.st_mode):
+                        yield entry.name, NotRead(LINKED_FOLDER)
+        finally:
+            os.close(descriptor)
 
     def check(self) -> None:
         os.stat(self._root)
 
+    def has_folder(self, path: str) -> bool:
+        return os.path.isdir(os.path.join(self._root, path))
+
+    def descriptor(self, path: str) -> int:
+        """Opens a file for reading; see ``beneath.opened``. The caller closes the descriptor."""
+        return opened(self._root, path)
+
     def open(self, path: str) -> IO[bytes]:
-        return open(inside(self._root, path), "rb")
+        return os.fdopen(self.descriptor(path), "rb")
 
 
 class RemoteTree:
@@ -87,6 +108,7 @@ class RemoteTree:
 
     def __init__(self, file_system: Any, root: str) -> None:
         self._fs, self._root = file_system, root.rstrip("/")
+        self._folders: dict[str, frozenset[str]] = {}  # the names of the sub-folders of each folder that was listed
         self.vanished = False
 
     def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
@@ -96,6 +118,8 @@ class RemoteTree:
         self._fs.invalidate_cache(here)
         found = self._fs.ls(here, detail=True)
         self._fs.invalidate_cache(here)
+        folders = (str(detail["name"]).rstrip("/") for detail in found if detail["type"] == "directory")
+        self._folders[folder] = frozenset(path.rpartition("/")[2] for path in folders)
         for detail in found:
             name = str(detail["name"])
             path = name.rstrip("/")
@@ -103,7 +127,7 @@ class RemoteTree:
                 if detail["type"] == "directory":
                     yield "", NoPath()
             elif path != here and (detail["type"] == "link" or detail.get("islink")):
-                yield path.rpartition("/")[2], Leaves("is a link, and where it leads cannot be seen from here. Put the file itself there.")
+                yield path.rpartition("/")[2], NotRead("is a link, and where it leads cannot be seen from here. Put the file itself there.")
             elif path != here:
                 yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
             elif detail["type"] != "directory" and len(found) == 1:  # drivers list a file as itself
@@ -113,6 +137,15 @@ class RemoteTree:
         self._fs.invalidate_cache(self._root)
         if not self._fs.isdir(self._root):
             raise FileNotFoundError(self._root)
+
+    def has_folder(self, path: str) -> bool:
+        above, _, name = path.rpartition("/")
+        if above in self._folders:
+            return name in self._folders[above]
+        try:
+            return bool(self._fs.isdir(self._path(path)))
+        except Exception:  # noqa: BLE001 - drivers raise errors of their own
+            return False
 
     def open(self, path: str) -> IO[bytes]:
         return self._fs.open(self._path(path), "rb", block_size=_BLOCK)

@@ -1,4 +1,4 @@
-"""Distinguishes failures of the disk, the machine or the network, and links out of the folder, from faults of a file itself.
+"""Distinguishes failures of the disk, the machine or the network from faults of a file itself.
 
 Belongs here: recognizing such failures, and what to do about them. Does not belong: reading files (``files.listing``,
 ``files.readers``).
@@ -7,7 +7,6 @@ The distinction matters as a refused file is not read again until it changes, an
 """
 
 import errno
-import os
 
 _SPACE, _DISK, _MOUNT = "Free space on that disk", "Have the disk looked at", "Mount the disk anew"
 _FILES, _MEMORY, _NETWORK = "Allow more open files (ulimit -n)", "Free memory on this machine", "Check the network"
@@ -64,21 +63,3 @@ def passing_remedy(error: Exception) -> str | None:
 def passing_remedy_in(text: str) -> str | None:
     """Returns the same as ``passing_remedy`` for the text of an error from Spark."""
     return next((remedy for mark, remedy in _OF_TEXTS.items() if mark in text), None)
-
-
-class Leaves(OSError):
-    """A symbolic link leads out of the folder.
-
-    It is not followed: otherwise anybody who may put a file into the folder could read every file that this process may read.
-    """
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-def inside(root: str, path: str) -> str:
-    """Returns the real path of a path below a local folder, after symbolic links. Raises Leaves where it is outside of the folder."""
-    home, real = os.path.realpath(root), os.path.realpath(os.path.join(root, path))
-    if not real.startswith(f"{home.rstrip('/')}/"):
-        raise Leaves(f"is a link that leads out of the folder, to {real}. Put the file itself there, or name the folder that it is in.")
-    return real

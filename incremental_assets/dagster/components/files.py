@@ -125,6 +125,10 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         """The folder as the catalog operation uses it. ``before``: the stored catalog, None where there is none."""
         yield FolderCatalog(self.settings(), before)
 
+    def notes(self, source: CatalogSource) -> Sequence[str]:
+        assert isinstance(source, FolderCatalog)
+        return () if source.unread is None else (source.unread,)
+
     def declarations(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from incremental_assets.core.errors import SourceError
 from incremental_assets.core.files import FileFormat
-from incremental_assets.files.readers.reading import Reading
+from incremental_assets.files.archives import no_text
+from incremental_assets.files.readers.reading import ReadFile, Reading, refusal
 
 HEAD_BYTES = 256 * 1024
 """The number of bytes that are read of the beginning of each file, after decompression."""
@@ -65,6 +67,13 @@ class Beginning:
             return cls(whole, blank, trouble=reading.limits.too_many(len(lines[0]), "cells in its first line"))
         data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines, strict=False) for kind in (_NUMBER, _DAY))
         return cls(whole, blank, tuple(lines[0]), len(lines), data)
+
+
+def expect_text(file: ReadFile, head: bytes) -> None:
+    """Raises SourceError where the first bytes of a file, decompressed, are those of an archive or of another format than text."""
+    reason = no_text(head)
+    if reason is not None:
+        raise SourceError(refusal(file, reason))
 
 
 def is_whole(head: bytes, reading: Reading) -> bool:

@@ -3,19 +3,22 @@
 Belongs here: schemas, and whether a file's types fit those of the table. Does not belong: converting rows (``read``).
 """
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.errors import SourceError
+from incremental_assets.core.errors import SourceError, store_remedy
 from incremental_assets.core.files import FileFormat
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import UnknownType, names_within, type_text
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
+from incremental_assets.files.readers.parquet_columns import unread_types
 from incremental_assets.files.readers.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.files.readers.staging import Staging
+from incremental_assets.files.trouble import passing_remedy_in
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -53,7 +56,7 @@ class Schemas:
         self.groups: list[Group] = []
         self.columns = list(known)
         self.refused: dict[str, str] = {}
-        self._spark, self._staging, self._reading, self._types = spark, staging, reading, types
+        self._spark, self._staging, self._address, self._reading, self._types = spark, staging, address, reading, types
         alike: dict[object, list[ReadFile]] = defaultdict(list)
         for file in files:
             try:
@@ -71,7 +74,7 @@ class Schemas:
 
     def _join(self, files: Sequence[ReadFile]) -> None:
         """Adds files of one schema as a group, and its columns to the others; refuses the files where it does not fit."""
-        from pyspark.errors import AnalysisException
+        from pyspark.errors import PySparkException
 
         schema, reason = None, "none of its kind could be read"
         for file in files:  # the schema of one file is enough, but the first file may have vanished meanwhile
@@ -79,12 +82,15 @@ class Schemas:
                 reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on)
                 schema = self._staging.schema(reader, file)
                 break
-            except AnalysisException as error:
+            except PySparkException as error:  # for a type that it does not know, Spark raises errors of several kinds
+                self._spark.range(1).collect()  # raises where the server has ended, and the file is not the cause
                 text = str(error).strip().split("JVM stacktrace")[0].strip()
+                if store_remedy(text) is not None or passing_remedy_in(text) is not None:
+                    raise
                 if "avro" in text.lower() and "data source" in text.lower():
                     reason = _NO_AVRO
                     break
-                reason = f"Spark cannot read it: {shortened(text, 300)}"
+                reason = self._unread(file) or f"Spark cannot read it: {shortened(text, 300)}"
                 if "PATH_NOT_FOUND" not in text:
                     break
         reason = reason if schema is None else self._misfit(schema)
@@ -100,6 +106,16 @@ class Schemas:
             elif widens(self.columns[at].type, type_) and field.name.lower() not in self._types:
                 self.columns[at] = Column(self.columns[at].name, type_)
         self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
+
+    def _unread(self, file: ReadFile) -> str | None:
+        """Which columns of a Parquet file Spark cannot read; None if that is not known."""
+        import pyarrow.parquet as pq
+
+        if self._reading.format is not FileFormat.PARQUET:
+            return None
+        with contextlib.suppress(SourceError), self._address.open(file.path, decompress=False) as stream:
+            return unread_types(pq.read_schema(stream))
+        return None
 
     def _type(self, field: Any) -> str:
         return self._types.get(field.name.lower()) or _type_of(field)

@@ -30,7 +30,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import delimited
-from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.cells import ALL_TYPES, type_of_mask
 from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATORS, Block, Cells, Splitter
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
@@ -173,6 +173,7 @@ class LocalRows:
             expect_stored(file, file.size, self._reading.limits)
             with self._address.open(file.path, decompress=False) as stream:
                 head = stream.read(HEAD_BYTES)
+            expect_text(file, head)
         except SourceInterrupted:
             raise
         except SourceError as error:

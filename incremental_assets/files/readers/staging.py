@@ -3,13 +3,17 @@
 Belongs here: symbolic links with plain names, copies of files that Spark cannot decompress or decode, and the mapping from Spark's name of
 a file to its key. Does not belong: parsing files (``files.readers``).
 
-Spark takes ``*?[]{}`` in a path for a glob pattern and cannot hold some names at all; a link has a name without such characters.
+Spark takes ``*?[]{}`` in a path for a glob pattern and cannot hold some names at all; a link has a name without such characters. It leads
+to a descriptor that this process holds (``/proc/<its id>/fd/<n>``) and not to a path: a path may be replaced by a link to any file before
+Spark opens it. Where there are no such descriptors, as for a server of another user or another machine, Spark reads a copy.
 """
 
 import codecs
 import contextlib
 import io
+import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +28,9 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.files import FileFormat
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
+from incremental_assets.files.readers.parquet_columns import unread_storage
 from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
 
 if TYPE_CHECKING:
@@ -36,11 +41,13 @@ if TYPE_CHECKING:
 _TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
 # What Spark decompresses by itself, by the file's extension; all other compressed text is unpacked into a copy.
 _SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
+SPARE = 256
+"""How many descriptors stay free for all else that this process opens."""
 _SLASHES = re.compile(r"\A([A-Za-z0-9+.\-]+:)/+")
 
 
 class Staging:
-    """A temporary folder of links and copies that Spark reads; ``close`` removes it.
+    """A temporary folder of links and copies that Spark reads; ``close`` removes it, and closes the descriptors that the links lead to.
 
     ``folder``: where the temporary folder is created. Raises ConfigurationError for an encoding that Python does not know.
     """
@@ -56,12 +63,15 @@ class Staging:
         self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
         self._paths: dict[str, str] = {}
         self._copies: dict[str, Path] = {}
+        self._held: list[int] = []
         self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.names: dict[str, str] = {}
         """The key of each file, by the name that Spark has for it (the column ``NAME``)."""
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        while self._held:
+            os.close(self._held.pop())
         with contextlib.suppress(OSError):  # it holds other files too
             self._parent.rmdir()
 
@@ -71,6 +81,7 @@ class Staging:
 
         Raises SourceInterrupted where the disk, the machine or the network fails, and no file is at fault.
         """
+        self._room = 0 if self._address.local is None else _room(len(files))
         with ThreadPoolExecutor(16) as pool:  # threads, as each access to a remote folder waits for the network
             found = pool.map(self._take, range(len(files)), files)
             return dict(zip((file.key for file in files), found, strict=True))
@@ -99,10 +110,10 @@ class Staging:
             if local is None:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
-                # The link leads to the resolved path: what takes the place of the path later may be a link out of the folder.
-                target = self._address.resolved(file.path)
-                with self._writing():
-                    link.symlink_to(target)
+                if number < self._room:
+                    self._link(file, link)
+                else:
+                    self._copy_as_it_is(file, link)
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
                 begins = self._begins(file, stream.read(HEAD_BYTES), None)
@@ -116,6 +127,8 @@ class Staging:
 
     def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
         """Parses the first bytes of a file. ``size``: of the whole decompressed file in bytes; None: not known."""
+        if self._reading.format in _TEXT:
+            expect_text(file, head)
         begins = Beginning.of(head, self._reading)
         if begins.record and size is not None and size > self._reading.limits.line_bytes:
             raise SourceError(refusal(file, self._reading.limits.too_long("it is one JSON value and not one a line, of")))
@@ -126,10 +139,8 @@ class Staging:
         """The stored bytes of a file: as they are now for a local file, else as they were listed."""
         if self._address.local is None:
             return file.size
-        try:
-            return self._address.resolved(file.path).stat().st_size
-        except OSError:  # the file is gone, which opening it reports
-            return file.size
+        with self._address.open(file.path, decompress=False) as stream:
+            return os.fstat(stream.fileno()).st_size
 
     def _measure(self, file: ReadFile, compression: str | None, *, record: bool) -> None:
         """Reads a whole text file to find out whether it keeps to the limits, and keeps none of it. Raises SourceError where it does not.
@@ -142,15 +153,20 @@ class Staging:
         for chunk in self._texts(file, compression):
             meter.feed(chunk)
 
-    def _texts(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
-        """Yields a text file in chunks, decompressed and as UTF-8. Bytes that are not of its encoding become U+FFFD."""
-        zstd, encoding = compression == "zstd", self._reading.encoding
-        decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)("replace")
+    def _chunks(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
+        """Yields the bytes of a file in chunks, decompressed. Raises SourceError, also where the file cannot be read to its end."""
+        zstd = compression == "zstd"
         with self._address.open(file.path, decompress=compression is not None and not zstd) as stream:
-            for chunk in unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b""):
-                yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", "replace")
-            if decoder is not None:
-                yield decoder.decode(b"", True).encode("utf-8", "replace")
+            yield from unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
+
+    def _texts(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
+        """Yields the same of a text file, as UTF-8. Bytes that are not of its encoding become U+FFFD."""
+        encoding = self._reading.encoding
+        decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)("replace")
+        for chunk in self._chunks(file, compression):
+            yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", "replace")
+        if decoder is not None:
+            yield decoder.decode(b"", True).encode("utf-8", "replace")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -167,6 +183,18 @@ class Staging:
         """Records the path by which Spark reads a staged file, and the name by which its rows are mapped back."""
         self._paths[file.key] = _escaped(str(path))
         self.names[f"{path.parent.name}/{path.name}"] = file.key
+
+    def _link(self, file: ReadFile, link: Path) -> None:
+        """Makes a link to a descriptor of the file, which is held until ``close``: Spark may read the file again to make its rows anew."""
+        descriptor = self._address.descriptor(file.path)
+        self._held.append(descriptor)
+        with self._writing():
+            link.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+    def _copy_as_it_is(self, file: ReadFile, copy: Path) -> None:
+        with self._writing(), open(copy, "wb") as out:  # reading the file raises no OSError of its own
+            for chunk in self._chunks(file, None):
+                out.write(chunk)
 
     def _copy(self, file: ReadFile, copy: Path, compression: str | None) -> None:
         """Copies a file decompressed, and converted to UTF-8 where it has another encoding. Raises SourceError beyond the limits.
@@ -220,7 +248,7 @@ class Staging:
         return found
 
     def why_broken(self, file: ReadFile) -> str | None:
-        """Reads a whole file without Spark, and returns what is wrong with it; None where that finds nothing."""
+        """Reads a whole file without Spark, and returns what is wrong with it, or what of it Spark cannot read; None: nothing is found."""
         try:
             compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
             with self._address.open(file.path, decompress=compressed) as stream:
@@ -230,12 +258,26 @@ class Staging:
                     parquet = pq.ParquetFile(io.BufferedReader(stream))  # pyright: ignore[reportArgumentType]
                     for _ in parquet.iter_batches(batch_size=4096):
                         pass
+                    unread = unread_storage(parquet.metadata)
+                    return None if unread is None else refusal(file, unread)
                 else:
                     while stream.read(CHUNK):
                         pass
         except SourceError as error:
             return str(error)
         return None
+
+
+def _room(count: int) -> int:
+    """How many of so many files may be held open for Spark to read. The limit of this process is raised where that is allowed."""
+    if os.environ.get("SPARK_REMOTE") or not os.path.isdir("/proc/self/fd"):
+        return 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = len(os.listdir("/proc/self/fd")) + SPARE
+    if soft < taken + count:
+        soft = min(hard, taken + count)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft - taken
 
 
 def _escaped(path: str) -> str:
