@@ -8,7 +8,7 @@ import datetime
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -112,7 +112,8 @@ def rule_of(chance: Random, name: str) -> RowRule:
             return NotNull(name=name, columns=tuple(chance.sample(list(TYPES), chance.randint(1, 3))))
         case 1 | 2:
             bounds = {"min": {"min": least}, "max": {"max": most}, "between": {"min": least, "max": most}}
-            rule = chance.choice(["min", "max", "between"])
+            rules: list[Literal["min", "max", "between"]] = ["min", "max", "between"]
+            rule = chance.choice(rules)
             return Between(rule=rule, **words, **bounds[rule])
         case 3:
             return Compare(**words, operator=chance.choice(list(Operator)), value=least)
