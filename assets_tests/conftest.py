@@ -48,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--rotation", type=float, metavar="MINUTES", help="run files in an order that depends on the commit, for so long")
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are not part of a test's name: those of an archive have the time at which it was made, and two processes of one run would
+    collect other tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts a command in the background lets it ignore Ctrl-C, and with it the signal by which tests interrupt a sync.
     signal.signal(signal.SIGINT, signal.default_int_handler)
