@@ -52,6 +52,19 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Policies:
+    """The policies of row security that hide rows of a container from our role.
+
+    ``digest``: another one means that other rows may be hidden; empty if no policy hides any. ``said``: the tables and policies, for
+    people. ``guarded``: all tables with row security that the container reads, whether or not it hides rows from our role.
+    """
+
+    digest: str = ""
+    said: str = ""
+    guarded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Highest:
     """The highest identifier of a container, at one moment. Values are integers of the cursor type.
 
@@ -195,6 +208,10 @@ class SourceDatabase(Protocol):
 
         It begins with the number of rows and a dot.
         """
+        ...
+
+    def policies(self) -> Policies:
+        """The policies by which the source hides rows from our role."""
         ...
 
     def change_log(self, slot: str) -> ChangeLog:
