@@ -38,6 +38,7 @@ class Server:
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
     ``privilege`` is the statement that permits it (empty: none does). ``hides_transactions``: without that privilege, it does not even see
     which transactions are open. ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
+    ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Server:
     privilege: str = "GRANT pg_read_all_stats TO <this role>;"
     hides_transactions: bool = False
     weaker_promise: str = ""
+    not_set: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

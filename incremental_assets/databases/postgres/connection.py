@@ -20,7 +20,7 @@ from incremental_assets.core.errors import ConfigurationError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.address import DatabaseAddress
 from incremental_assets.databases.postgres.options import jdbc_properties, resolved
-from incremental_assets.databases.postgres.settings import SEARCH_PATH, of_transaction
+from incremental_assets.databases.postgres.settings import SEARCH_PATH, of_session, of_transaction
 
 APPLICATION_NAME = "incremental-assets"
 """The application name of all our connections, which administrators of the source see. Our own read-only transactions must not hold a
@@ -107,11 +107,17 @@ class PostgresAddress(DatabaseAddress):
 
     def opened(self) -> psycopg.Connection:
         """A new connection in autocommit mode, with our application name. Raises psycopg.Error, whose text may contain the password."""
-        return psycopg.connect(
+        connection = psycopg.connect(
             autocommit=True,
             prepare_threshold=None,  # server-side statements do not survive a transaction pooler
             **self._parameters(self.host, self.ports or self.port, self.password),
         )
+        try:
+            connection.execute(of_session(connection.info.server_version, connection.info.backend_pid).encode())
+        except psycopg.Error:
+            connection.close()
+            raise
+        return connection
 
     def jdbc_options(self, found: ConnectionInfo | None = None, **more: str) -> dict[str, str]:
         """The options of Spark's JDBC reader.
@@ -135,16 +141,13 @@ class PostgresAddress(DatabaseAddress):
         }
 
     def libpq_connection(self, found: ConnectionInfo) -> str:
-        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used (``jdbc_options``).
-
-        The encoding is named, as values arrive in that of the database otherwise.
-        """
-        return conninfo.make_conninfo(**{**self._parameters(found.host, found.port, found.password), "client_encoding": "UTF8"})
+        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used."""
+        return conninfo.make_conninfo(**self._parameters(found.host, found.port, found.password))
 
     def _parameters(self, host: str, port: str | int, password: str) -> dict[str, Any]:
-        """The parameters of a connection, by their names in libpq."""
+        """The parameters of a connection, by their names in libpq. The encoding would otherwise be that of the database, or of the role."""
         who = {"user": self.user, "password": password, "application_name": APPLICATION_NAME}
-        return {"host": host, "port": port, "dbname": self.database, **who, **_DEFAULTS, **self.options}
+        return {"host": host, "port": port, "dbname": self.database, **who, **_DEFAULTS, **self.options, "client_encoding": "UTF8"}
 
     def reason_against_libpq(self) -> str | None:
         """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""

@@ -21,7 +21,7 @@ from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
 from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.row_security import refused_read
-from incremental_assets.databases.postgres.settings import of_transaction
+from incremental_assets.databases.postgres.settings import NOT_SET, of_transaction
 from incremental_assets.databases.postgres.watch import SnapshotWatch, settings_at
 from incremental_assets.databases.source import Server
 
@@ -79,12 +79,12 @@ class PostgresSession:
             row = self._row(
                 "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
                 " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database()),"
-                " pg_has_role('pg_read_all_stats', 'usage')"
+                f" pg_has_role('pg_read_all_stats', 'usage'), array(select name from pg_settings where {NOT_SET} order by 1)"
             )
             assert self._connection is not None
             # A pooler answers the start-up packet itself, and invents the process id in its answer.
             pooled = self._connection.info.backend_pid != row[3]
-            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5])
+            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5], not_set=tuple(row[6]))
         return self._server
 
     def _system_identifier(self) -> str:
@@ -127,9 +127,11 @@ class PostgresSession:
     def _begin(self, connection: psycopg.Connection) -> int:
         """Begins the transaction that holds the snapshot. Returns the id of the server process that holds it."""
         version = self.server.version
-        connection.execute("begin isolation level repeatable read read only")
-        connection.execute(settings_at(version, self.limits.snapshot).encode())
-        connection.execute(of_transaction(self.container.row_security, {"lock_timeout": LOCK_TIMEOUT}).encode())
+        # One message, so that a time-out of the role does not count in between.
+        settings = (
+            f"{settings_at(version, self.limits.snapshot)}; {of_transaction(self.container.row_security, {'lock_timeout': LOCK_TIMEOUT})}"
+        )
+        connection.execute(f"begin isolation level repeatable read read only; {settings}".encode())
         # LOCK TABLE on a view also locks the tables that it reads. A table behind a foreign table is on another server and cannot be
         # locked.
         if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
