@@ -104,7 +104,7 @@ def test_all_rows_arrive_unchanged_with_the_worst_settings(project: MakeProject,
         incremental=["public.upserted:at:timestamp!upsert", "public.found:id:integer"],
         containers={
             "upserted": {"deletes": "sweep", "deletes_every": "1 second"},
-            "found": {"where": r"words @@ 'a'::tsquery and note ~ '^\\S+$'"},
+            "found": {"where": r"words @@ 'a'::tsquery and note ~ '^\S+$'"},
             "slow": {"primary_key": ["id"]},
         },
     )
