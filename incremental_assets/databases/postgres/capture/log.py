@@ -162,9 +162,8 @@ def slot_session(address: PostgresAddress, slot: str) -> Iterator[psycopg.Connec
         mine = sql.SQL("select pg_advisory_xact_lock({}, hashtext({}))").format(sql.Literal(SLOT_LOCK), sql.Literal(slot))
         # The settings decide how keys are printed, so they are those of every other read.
         limits = _LIMITS | ({"transaction_timeout": "0"} if connection.info.server_version >= 170000 else {})
-        settings = f"{of_transaction(RowSecurity.REFUSE, limits)}; {OWN_MARK}, {SEARCH_PATH}"
-        begin = "begin isolation level read committed"
-        connection.execute(sql.SQL("{}; {}; {}").format(sql.SQL(begin), sql.SQL(settings), mine))  # pyright: ignore[reportArgumentType]
+        settings = f"{of_transaction(RowSecurity.REFUSE, limits)}; {OWN_MARK}, {SEARCH_PATH}; {mine.as_string(connection)}"
+        connection.execute(f"begin isolation level read committed; {settings}".encode())
         yield connection
 
 
