@@ -13,11 +13,12 @@ import pytest
 from assets_tests.databases.test_types import COLUMNS, TYPES, create, insert
 from assets_tests.harness import Project, long
 from incremental_assets.core.container import RowSecurity
+from incremental_assets.databases.plan_warnings import server_warnings
 from incremental_assets.databases.postgres.capture.log import slot_session
 from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.extract import reader_statements
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.settings import OF_SESSION, READ
+from incremental_assets.databases.postgres.settings import OF_SESSION, READ, of_session
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.demo.compare import compare
 
@@ -189,3 +190,16 @@ def test_the_worst_settings_cover_all_columns() -> None:
     """The table of values has a column for each setting that changes how values are printed."""
     types = {type_ for type_, _ in COLUMNS.values()}
     assert {"bytea", "interval", "double precision", "real", "date", "timestamptz"} <= {t.split("(")[0] for t in types}
+
+
+def test_settings_of_a_session_stay_behind_a_pooler_and_are_named(reader: PostgresReader) -> None:
+    """The application would get the session with our settings; and without a word, nobody would know why a long wait ends in an error."""
+    with reader:
+        version = reader.live.info.server_version
+        reader.live.execute("set idle_session_timeout = '1h'")
+        reader.live.execute(of_session(version, 0).encode())  # a pooler says another process than the server has
+        assert reader.server.not_set == ("idle_session_timeout",)
+        warnings = server_warnings(reader.container, reader.server)
+        assert [one for one in warnings if "ALTER ROLE … RESET idle_session_timeout" in one]
+        reader.live.execute(of_session(version, reader.live.info.backend_pid).encode())
+        assert reader.rows("show idle_session_timeout") == [("0",)]
