@@ -97,7 +97,9 @@ REVIEWED = {
     ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): OWN_TEXT,
     ("files/readers/records.py", "', '.join(wrong)"): OWN_TEXT,
     ("files/readers/staging.py", "ours"): "the name of a temporary folder",
-    **{("databases/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
+    **{("databases/postgres/failures.py", one): MESSAGE for one in ("label", "name", "address.user")},
+    ("databases/postgres/row_security.py", "role"): "quoted by PostgreSQL, in a statement that is shown",
+    **{("databases/plan_warnings.py", one): MESSAGE for one in ("', '.join(server.not_set)", "server.not_set[0]")},
     **{("databases/postgres/capture/slot.py", one): MESSAGE for one in ("label", "self.slot")},
     ("databases/postgres/capture/slot.py", "table"): "quoted by psycopg, in a statement that is shown",
     ("databases/postgres/capture/setup.py", "user"): "quoted by psycopg, in a statement that is shown",
@@ -355,7 +357,7 @@ TRUSTED_POSTGRES = {
     "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.cursor_type]"},
     "databases/postgres/introspect.py": {"aggregate"},
     "databases/postgres/hashed_rows.py": {"_FLOAT", "_GROUPED", "group"},  # its own texts, and a number of buckets
-    "databases/postgres/capture/log.py": {"_COUNT", "_PEEK", "_RELEVANT", "_SETTINGS"},  # its own texts
+    "databases/postgres/capture/log.py": {"_COUNT", "_PEEK", "_RELEVANT"},  # its own texts
     "databases/postgres/capture/lookup.py": {"types[column]"},  # names of types, as PostgreSQL's catalog prints them
     "databases/postgres/capture/setup.py": {"'ALTER PUBLICATION {} ADD TABLE {}' if exists else 'CREATE PUBLICATION {} FOR TABLE {}'"},
 }

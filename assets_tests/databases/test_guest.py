@@ -6,6 +6,7 @@ and TLS (``test_libpq_options``).
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -133,11 +134,11 @@ def test_the_limits_of_a_snapshot_are_set_in_the_server_too(reader: PostgresRead
     assert all(77 <= int(shown[n].removesuffix("s")) < 100 for n in names[:3]), shown
     idle, interval, count, unanswered = (int(shown[n]) for n in names[3:])
     assert 0 < idle + interval * count < 60 and 0 < unanswered < 60_000, shown
-    assert "transaction_timeout" in held and " = 0" not in held
+    assert re.findall(r"transaction_timeout = (\d+)", held)[-1] != "0", held
 
 
 def test_a_query_of_a_plan_is_limited(reader: PostgresReader, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that waits for ever would stop its datastore's schedule. A stricter limit of the source still counts."""
+    """A plan that waits for ever would stop its datastore's schedule. What the role sets does not count, which may be too short."""
     monkeypatch.setattr(connection, "PLAN_QUERY_LIMIT", "1s")
     begun = time.monotonic()
     with pytest.raises(SourceError, match="statement timeout"):
@@ -145,7 +146,7 @@ def test_a_query_of_a_plan_is_limited(reader: PostgresReader, database: str, mon
     assert time.monotonic() - begun < 60, "the query would take a hundred minutes"
     assert reader.rows("select 1") == [(1,)]
     reader.rows("select set_config('statement_timeout', '300ms', false)")
-    assert reader.rows("select current_setting('statement_timeout')") == [("300ms",)]
+    assert reader.rows("select current_setting('statement_timeout')") == [("1s",)]
 
 
 def test_a_load_goes_by_windows_that_fit_into_a_snapshot(project: MakeProject) -> None:

@@ -141,6 +141,9 @@ def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
     ]
     if changed:
         print_table("differences", changed, ("container", "change", "fields"))
+    filtered = [r for r in records if r["row_security"] == "accept"]
+    if filtered:
+        print_table("rows that row security hides are left out", filtered, ("container", "row_security"))
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))

@@ -44,6 +44,14 @@ class HoldBack(str, Enum):
     WRITERS = "writers"
 
 
+class RowSecurity(str, Enum):
+    """What a sync does where the source's row security would hide rows from our role. ``REFUSE``: it fails, and says how the role sees all
+    rows. ``ACCEPT``: it reads the rows that are not hidden."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
+
+
 class Kind(str, Enum):
     """The kind of object that a container is in its source; ``FILES`` are the files of a folder that a glob matches.
 
@@ -211,6 +219,7 @@ class ContainerOptions:
     deletes_every: int = EVERY_SECONDS
     max_deleted_share: float = MOST_SHARE
     capture: Capture | None = None  # None: the datastore's setting applies
+    row_security: RowSecurity | None = None  # None: the datastore's setting applies
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 
@@ -345,6 +354,11 @@ class Container:
     def is_captured(self) -> bool:
         """Whether it follows the log of its source (``capture: log``)."""
         return self.options.capture is Capture.LOG
+
+    @property
+    def row_security(self) -> RowSecurity:
+        """What a sync does with row security. Resolved options have the datastore's setting where they have none of their own."""
+        return self.options.row_security or RowSecurity.REFUSE
 
     @property
     def has_null_identifiers(self) -> bool:

@@ -17,6 +17,7 @@ from incremental_assets.core.container import (
     Identifier,
     Kind,
     Partitioning,
+    RowSecurity,
     SourceColumn,
     SourceTable,
 )
@@ -103,6 +104,11 @@ def resolve(
             raise ConfigurationError(f"{label}: capture: log follows the log of a table, and this is a {table.kind.value}. Leave it out.")
         if options.deletes is not None:
             raise ConfigurationError(f"{label}: capture: log finds deleted rows by itself. Leave deletes out, or write capture: none.")
+        if options.row_security is RowSecurity.ACCEPT:
+            raise ConfigurationError(
+                f"{label}: the log that capture: log follows tells nothing of rows that row security hides and shows later: they would be "
+                f"missing. Leave row_security: accept out, or write capture: none."
+            )
         if not (options.primary_key or table.primary_key):
             raise ConfigurationError(
                 f"{label}: capture: log needs a primary key, and the source declares none. "

@@ -146,7 +146,8 @@ class TableState:
     last sync. ``swept_at``: when all keys of the table were last compared with those of the source, whatever came of it, in microseconds
     since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it. ``columns``:
     those that the last sync has read; None if an earlier version of this product wrote the state. ``unfilled``: where older rows lack
-    values of columns that were added; None: nowhere.
+    values of columns that were added; None: nowhere. ``policies``: identifies the policies of row security that hid rows from our role;
+    empty if none did, None if an earlier version of this product wrote the state, which did not notice them.
     """
 
     identifier: str
@@ -167,6 +168,7 @@ class TableState:
     capture: CapturePosition | None = None
     columns: tuple[str, ...] | None = None
     unfilled: Unfilled | None = None
+    policies: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -218,6 +220,8 @@ class TableState:
             data["capture"] = self.capture.to_json()
         if self.columns is not None:
             data["columns"] = list(self.columns)
+        if self.policies is not None:
+            data["policies"] = self.policies
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -275,6 +279,7 @@ class TableState:
             swept_at=data.get("swept_at"),
             capture=CapturePosition.from_json(data.get("capture")),
             columns=tuple(data["columns"]) if data.get("columns") is not None else None,
+            policies=data.get("policies"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

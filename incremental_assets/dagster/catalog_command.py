@@ -104,6 +104,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
         "change": difference.get("change"),
         "fields": difference.get("fields", []),
+        "row_security": container.row_security.value,
         "trouble": trouble,
         "proposal": _proposal(definition),
     }
@@ -126,7 +127,7 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
 
 def _forgotten(label: str) -> dict[str, Any]:
     """The record of a container that was pruned: all fields of ``_record``, without values."""
-    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble"
+    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files row_security trouble"
     empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
     lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
     return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

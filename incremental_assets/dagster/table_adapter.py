@@ -14,13 +14,14 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import missing
 from incremental_assets.core.comparison import Comparison
-from incremental_assets.core.container import Container, SourceColumn, SourceTable
+from incremental_assets.core.container import Container, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import left_by_audit
 from incremental_assets.core.watermark import TableState
+from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
@@ -74,6 +75,7 @@ class TableAdapter:
                 raise ContainerMissing(missing(definition))
             axis, table_found = container.axis, definition.table
             if axis is not None and (table_found.span is None or _is_of_another_column(table_found, container)):
+                reader.estimate((EVERYTHING,), True)  # where it fails, its error says why the catalog has found nothing
                 raise SourceError(
                     f"{container.label}: what its {'/'.join(axis.columns)} begins with is not known yet, and its "
                     f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
@@ -259,6 +261,8 @@ class TableAdapter:
             by += f", partitioned by `{container.partitioned_on.columns[0]}`"
         if container.is_captured:
             by = ", by the log of its source"
+        if container.row_security is RowSecurity.ACCEPT:
+            by += ", without the rows that row security hides"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
 
 

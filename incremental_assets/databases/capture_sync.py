@@ -26,6 +26,7 @@ from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
+from incremental_assets.databases.hidden_rows import policies_read, unknown_policies
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import gone_from_source
@@ -182,8 +183,10 @@ class CapturedSync(TableSync):
             relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,
+            policies=policies_read(plan, container, source, before),
             columns=tuple(column.name for column in snapshot.columns),
         )
+        self.result.warnings += unknown_policies(container, source, before)
         self._audited, self._is_judged = snapshot, is_last and self._commits == 0
         return WriteBatch(
             container=container,

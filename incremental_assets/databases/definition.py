@@ -17,7 +17,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, RegularScan, SourceTable
+from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, RegularScan, RowSecurity, SourceTable
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
@@ -45,11 +45,11 @@ class DatastoreSettings:
     clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
     zone of columns without one (None: the YAML does not say it, and UTC counts). ``capture``: whether containers follow the source's log
     that do not say it themselves. ``capture_slot``: the name of the replication slot and of the publication; None: one that is made of the
-    datastore's name.
-    ``capture_warning_bytes``: from so many bytes of log on that the source keeps for the slot, syncs warn.
-    ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and records of scans are kept (None:
-    for ever). ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns
-    (fnmatch) of tables that are not synced. ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
+    datastore's name. ``capture_warning_bytes``: from so many bytes of log on that the source keeps for the slot, syncs warn.
+    ``row_security``: what syncs of containers do with it that do not say it themselves. ``schedule`` and ``maintenance``: when syncs and
+    maintenance run. ``keep_days``: how many days runs and records of scans are kept (None: for ever). ``incremental``: the incremental
+    identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of tables that are not synced.
+    ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
     """
 
     name: str
@@ -74,6 +74,7 @@ class DatastoreSettings:
     capture: Capture = Capture.NONE
     capture_slot: str | None = None
     capture_warning_bytes: int = CAPTURE_WARNING_BYTES
+    row_security: RowSecurity = RowSecurity.REFUSE
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
@@ -133,6 +134,10 @@ class DatastoreSettings:
             return options.capture
         able = table.kind in CAPTURED_KINDS and bool(options.primary_key or table.primary_key)
         return self.capture if able else Capture.NONE
+
+    def row_security_of(self, name: str) -> RowSecurity:
+        """What a sync of the container of this name does with row security."""
+        return self.options.get(name, ContainerOptions()).row_security or self.row_security
 
     def may_capture(self, name: str) -> bool:
         """Whether the container of this name follows the source's log, unless its table cannot."""
@@ -204,7 +209,8 @@ class TableDefinition:
 
     def _resolve(self, table: SourceTable) -> Container:
         settings, detected = self.settings, self._detected
-        options = replace(settings.options.get(table.name, ContainerOptions()), capture=settings.captures(table))
+        own = settings.options.get(table.name, ContainerOptions())
+        options = replace(own, capture=settings.captures(table), row_security=settings.row_security_of(table.name))
         spec = settings.specs.get(table.name)
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.container import Container, HoldBack, RowSecurity, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -66,6 +66,7 @@ def expect_one_reader(label: str, whose: str, container: Container, apart: Mappi
     refused = {
         "hold_back: writers": options.hold_back is HoldBack.WRITERS,
         "readers above 1": (options.readers or 1) > 1,
+        "row_security: accept": options.row_security is RowSecurity.ACCEPT,
         **(apart or {}),
     }
     for what, is_asked in refused.items():

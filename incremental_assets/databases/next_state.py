@@ -14,6 +14,7 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.unfilled import Unfilled, left, windows_of_values
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
+from incremental_assets.databases.hidden_rows import policies_read
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.table import LakeTable
@@ -53,6 +54,7 @@ def next_state(
         relation=source.relation(),
         excluded_columns=container.options.exclude_columns,
         capture=None,
+        policies=policies_read(plan, container, source, before),
     )
 
 

@@ -22,6 +22,7 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
+from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
@@ -127,6 +128,9 @@ def make_plan(
         check_counts_down(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
+    hidden = hides_others(container, source, state)
+    if hidden is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
+        return load(f"loads the whole container anew: {hidden}", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.

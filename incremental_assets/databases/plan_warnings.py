@@ -39,6 +39,11 @@ def server_warnings(container: Container, server: Server) -> list[str]:
             "the source is reached through a connection pooler: syncs work as long as it leads to one server; several servers behind it "
             "cannot share a snapshot, and time-outs of the pooler end long reads"
         )
+    if server.not_set:
+        warnings.append(
+            f"the role or its database sets {', '.join(server.not_set)}, which is left as it is behind a pooler, as the application would "
+            f"get it: ALTER ROLE … RESET {server.not_set[0]}; (or ALTER DATABASE)"
+        )
     return warnings
 
 

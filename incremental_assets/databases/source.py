@@ -38,6 +38,7 @@ class Server:
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
     ``privilege`` is the statement that permits it (empty: none does). ``hides_transactions``: without that privilege, it does not even see
     which transactions are open. ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
+    ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler.
     """
 
     source: str
@@ -49,6 +50,20 @@ class Server:
     privilege: str = "GRANT pg_read_all_stats TO <this role>;"
     hides_transactions: bool = False
     weaker_promise: str = ""
+    not_set: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policies of row security that hide rows of a container from our role.
+
+    ``digest``: another one means that other rows may be hidden; empty if no policy hides any. ``said``: the tables and policies, for
+    people. ``guarded``: all tables with row security that the container reads, whether or not it hides rows from our role.
+    """
+
+    digest: str = ""
+    said: str = ""
+    guarded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,6 +210,10 @@ class SourceDatabase(Protocol):
 
         It begins with the number of rows and a dot.
         """
+        ...
+
+    def policies(self) -> Policies:
+        """The policies by which the source hides rows from our role."""
         ...
 
     def change_log(self, slot: str) -> ChangeLog:

@@ -24,6 +24,7 @@ from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTra
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
 from incremental_assets.databases.next_state import next_state, unfilled_after
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan
@@ -149,6 +150,8 @@ class TableSync(ContainerSync):
             state = self._next_state(container, moved, scope)
             snapshot = source.snapshot_rows(source.container, state.text_columns)
             state = self._with_columns(state, snapshot, windows)
+            if state.policies:
+                self.result.more["sync/row_security"] = policies_in_force(container, source).said
             self._written, self._audited = state, snapshot if last else None
             rows = TableRows(
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
@@ -224,6 +227,7 @@ class TableSync(ContainerSync):
             if container.options.deletes and not self._in_pieces:
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)
+        self.result.warnings += unknown_policies(container, self._source, before)
         return next_state(self._plan, self._source, self.table, container, before, scope, moved)
 
     def _columns_as_text(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import dagster as dg
 from incremental_assets.catalog.inspect import CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
+from incremental_assets.core.container import RowSecurity
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.tables import TableDatastore
 from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings
@@ -41,6 +42,7 @@ class PostgresDatastore(TableDatastore, dg.Resolvable):
     capture: Literal["none", "log"] = "none"
     capture_slot: str | None = None
     capture_warning_bytes: int = CAPTURE_WARNING_BYTES
+    row_security: Literal["refuse", "accept"] = "refuse"
 
     # ------------------------------------------------------------------ for the catalog operation
     @property
@@ -53,7 +55,7 @@ class PostgresDatastore(TableDatastore, dg.Resolvable):
         """A connection to the source as the catalog operation uses it. Raises SourceError."""
         settings = self.settings()
         with settings.address.connect() as connection:
-            yield PostgresCatalog(connection, settings.name, settings.schema, settings.address)
+            yield PostgresCatalog(connection, settings.name, settings.schema, settings.address, settings.row_security_of)
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> DatastoreSettings:
@@ -71,6 +73,7 @@ class PostgresDatastore(TableDatastore, dg.Resolvable):
             capture=Capture(self.capture),
             capture_slot=_slot(self.name, self.capture_slot),
             capture_warning_bytes=self.capture_warning_bytes,
+            row_security=RowSecurity(self.row_security),
         )
 
 

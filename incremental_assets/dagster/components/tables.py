@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
+from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull, RowSecurity
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
@@ -95,6 +95,9 @@ class ContainerEntry(QualityEntry):
     deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
     max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
     capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
+    row_security: RowSecurity | None = Field(
+        default=None, description="rows that policies hide: refuse, or accept; default: as the datastore"
+    )
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Connects to a MySQL or MariaDB datastore through PyMySQL, without ever showing a password.
 
-Belongs here: the URL, connections and their settings, and the messages of failures. Does not belong: queries about data (``reader``,
-``introspect``).
+Belongs here: the URL, connections, and the messages of failures. Does not belong: which settings a session has (``settings``), and queries
+about data (``reader``, ``introspect``).
 """
 
 import contextlib
@@ -13,17 +13,13 @@ from urllib.parse import quote
 from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.address import DatabaseAddress
+from incremental_assets.databases.mysql.settings import of_session
 
 APPLICATION_NAME = "incremental-assets"
 """The program name of our connections, which MySQL shows in ``performance_schema.session_connect_attrs``."""
 CONNECT_TIMEOUT_SECONDS = 15
-LOCK_WAIT_SECONDS = 30
-"""How long a statement waits behind somebody's ALTER or TRUNCATE of the table."""
 ANSWER_SECONDS = 3600
 """How long a query outside of a snapshot may take until its first row."""
-SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-"""The mode of our sessions, whatever that of the server is. With others, ``||`` or ``"a"`` in the YAML's ``where:`` would mean something
-else, and ``char`` would be padded."""
 _OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
 _SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 
@@ -84,7 +80,7 @@ class MySQLAddress(DatabaseAddress):
                 charset="utf8mb4",
                 use_unicode=False,
                 conv={},  # values arrive as the bytes of their text, which is exact
-                autocommit=True,
+                autocommit=None,  # ``set_up`` sets it: PyMySQL cannot, without ``conv``
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 read_timeout=silence,
                 write_timeout=silence,
@@ -139,21 +135,8 @@ class MySQLConnection:
         return int(self._connection.thread_id())
 
     def set_up(self, silence: int) -> None:
-        """Fixes the settings on which values and their texts depend, and those that would end a long read."""
-        settings = {
-            "time_zone": "'+00:00'",
-            "sql_mode": f"'{SQL_MODE}'",
-            "lock_wait_timeout": str(LOCK_WAIT_SECONDS),
-            "net_write_timeout": str(silence),
-            "sql_select_limit": "default",
-            "autocommit": "1",
-        }
-        if self.is_mariadb:
-            settings |= {"max_statement_time": "0", "idle_transaction_timeout": "0", "idle_readonly_transaction_timeout": "0"}
-        else:
-            settings |= {"max_execution_time": "0"}
-            if self.version >= 80000:
-                settings |= {"information_schema_stats_expiry": "0"}
+        """Makes the settings on which a read depends."""
+        settings = of_session(self.is_mariadb, self.version, silence)
         self.execute("set session " + ", ".join(f"{name} = {value}" for name, value in settings.items()))
         self.execute("set session transaction isolation level repeatable read")
 

@@ -25,7 +25,7 @@ from incremental_assets.databases.mysql.queries import (
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
 from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
-from incremental_assets.databases.source import Highest
+from incremental_assets.databases.source import Highest, Policies
 
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
 
@@ -43,6 +43,10 @@ class MySQLReader(MySQLSession):
     def relation(self) -> str | None:
         """None: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered."""
         return None
+
+    def policies(self) -> Policies:
+        """None: PostgreSQL alone tells of its row security."""
+        return Policies()
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
         """A text that changes whenever a row of the windows, a column of the table, or a setting that selects rows changes.

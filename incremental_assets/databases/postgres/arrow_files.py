@@ -97,6 +97,4 @@ def _source_errors(reader: PostgresReader) -> Iterator[None]:
     except spark_exception() as error:
         if SOURCE_FAILED not in str(error):
             raise
-        raise SourceError(
-            f"{reader.container.label}: the source failed while Spark was reading: {source_message(error)}. Sync again."
-        ) from error
+        raise reader.read_failure(source_message(error), "the source failed while Spark was reading") from error

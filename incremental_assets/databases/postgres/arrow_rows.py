@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.arrow_columns import reason_against_arrow, snapshot_read
 from incremental_assets.databases.postgres.arrow_task import (
     SnapshotRead,
@@ -44,7 +43,7 @@ def read_query(reader: PostgresReader, one: SnapshotRead, most_bytes: int) -> pa
     try:
         return _read(one, most_bytes)
     except SourceFailed as error:
-        raise SourceError(f"{reader.container.label}: the source failed while it was read: {source_message(error)}. Sync again.") from error
+        raise reader.read_failure(source_message(error), "the source failed while it was read") from error
 
 
 def _read(one: SnapshotRead, most_bytes: int) -> pa.Table | None:

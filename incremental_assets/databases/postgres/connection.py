@@ -1,24 +1,26 @@
 """Connects to a PostgreSQL datastore, through psycopg and through Spark's JDBC driver, without ever showing a password.
 
-Belongs here: the URL, connections, and the messages of connection failures. Does not belong: queries about data (``reader``,
-``introspect``).
+Belongs here: the URL, connections, one query, and the messages of connection failures. Does not belong: what a transaction begins with
+(``settings``), errors of queries (``failures``), and the queries about data (``reader``, ``introspect``).
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import psycopg
 from psycopg import ConnectionInfo, conninfo, sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.core.container import RowSecurity
+from incremental_assets.core.errors import ConfigurationError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.address import DatabaseAddress
 from incremental_assets.databases.postgres.options import jdbc_properties, resolved
+from incremental_assets.databases.postgres.settings import SEARCH_PATH, of_session, of_transaction
 
 APPLICATION_NAME = "incremental-assets"
 """The application name of all our connections, which administrators of the source see. Our own read-only transactions must not hold a
@@ -33,8 +35,7 @@ the transaction ends."""
 
 CONNECT_TIMEOUT_SECONDS = 15
 PLAN_QUERY_LIMIT = "1h"
-"""The statement time-out of a query outside of a snapshot (a snapshot has limits of its own). It is not set if the source has set a
-time-out for our role."""
+"""The statement time-out of a query outside of a snapshot, which has limits of its own."""
 SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
 """A query that waits for a lock, for example behind somebody's ALTER, fails after this time, so that the other containers get their turn.
 Dagster limits a whole tick of a schedule to a minute."""
@@ -102,15 +103,21 @@ class PostgresAddress(DatabaseAddress):
         try:
             return self.opened()
         except psycopg.Error as error:
-            raise SourceUnreachable(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
+            raise SourceUnreachable(f"{self.display}: cannot connect: {reason_of(error, self.password)} {_remedy(error)}") from None
 
     def opened(self) -> psycopg.Connection:
         """A new connection in autocommit mode, with our application name. Raises psycopg.Error, whose text may contain the password."""
-        return psycopg.connect(
+        connection = psycopg.connect(
             autocommit=True,
             prepare_threshold=None,  # server-side statements do not survive a transaction pooler
             **self._parameters(self.host, self.ports or self.port, self.password),
         )
+        try:
+            connection.execute(of_session(connection.info.server_version, connection.info.backend_pid).encode())
+        except psycopg.Error:
+            connection.close()
+            raise
+        return connection
 
     def jdbc_options(self, found: ConnectionInfo | None = None, **more: str) -> dict[str, str]:
         """The options of Spark's JDBC reader.
@@ -134,16 +141,13 @@ class PostgresAddress(DatabaseAddress):
         }
 
     def libpq_connection(self, found: ConnectionInfo) -> str:
-        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used (``jdbc_options``).
-
-        The encoding is named, as values arrive in that of the database otherwise.
-        """
-        return conninfo.make_conninfo(**{**self._parameters(found.host, found.port, found.password), "client_encoding": "UTF8"})
+        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used."""
+        return conninfo.make_conninfo(**self._parameters(found.host, found.port, found.password))
 
     def _parameters(self, host: str, port: str | int, password: str) -> dict[str, Any]:
-        """The parameters of a connection, by their names in libpq."""
+        """The parameters of a connection, by their names in libpq. The encoding would otherwise be that of the database, or of the role."""
         who = {"user": self.user, "password": password, "application_name": APPLICATION_NAME}
-        return {"host": host, "port": port, "dbname": self.database, **who, **_DEFAULTS, **self.options}
+        return {"host": host, "port": port, "dbname": self.database, **who, **_DEFAULTS, **self.options, "client_encoding": "UTF8"}
 
     def reason_against_libpq(self) -> str | None:
         """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""
@@ -156,24 +160,36 @@ class PostgresAddress(DatabaseAddress):
 
 
 def ask(
-    connection: psycopg.Connection, query: str | sql.Composable, parameters: Mapping[str, Any] | None = None, row_factory: Any = tuple_row
+    connection: psycopg.Connection,
+    query: str | sql.Composable,
+    parameters: Mapping[str, Any] | None = None,
+    row_factory: Any = tuple_row,
+    row_security: RowSecurity = RowSecurity.REFUSE,
 ) -> list[Any]:
-    """The rows of one query, with limits for waiting for locks and for its duration. Raises psycopg.Error.
+    """The rows of one query, with our settings, and with limits for waiting for locks and for its duration. Raises psycopg.Error.
 
     The settings and the query are sent as one message. PostgreSQL runs it as one transaction, even in autocommit mode and through a pooler,
-    so ``set local`` holds for the query, and there is only one round trip.
+    so ``set local`` holds for the query, and there is only one round trip. A transaction that is open already has begun with the settings.
     """
     # A client cursor puts the parameters into the text: psycopg refuses several statements with server-side parameters.
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
-        limit = f"case when current_setting('statement_timeout') = '0' then set_config('statement_timeout', '{PLAN_QUERY_LIMIT}', true) end"
+        begin = "" if connection.info.transaction_status is not TransactionStatus.IDLE else f"{_begin(connection, row_security)}; "
         # The query is given as text, because psycopg then encodes it as the connection needs it: not every database uses UTF-8.
-        own = f"{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
-        cursor.execute(f"{own};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        own = f"{begin}{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
+        cursor.execute(f"{own};\n{OWN_MARK}, {SEARCH_PATH};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
         # Each of the statements has a result of its own; that of the query is the last one.
         while cursor.nextset():
             pass
         return cursor.fetchall()
+
+
+def _begin(connection: psycopg.Connection, row_security: RowSecurity) -> str:
+    """The statements with which a transaction of one query begins."""
+    limits = {"statement_timeout": PLAN_QUERY_LIMIT}
+    if connection.info.server_version >= 170000:
+        limits["transaction_timeout"] = "0"
+    return f"set transaction isolation level read committed; {of_transaction(row_security, limits)}"
 
 
 def _set_statement_timeout() -> str:
@@ -182,7 +198,8 @@ def _set_statement_timeout() -> str:
     return "" if left is None else f"; set local statement_timeout = {max(1, int(left * 1000))}"
 
 
-def _reason(error: psycopg.Error, password: str) -> str:
+def reason_of(error: psycopg.Error, password: str) -> str:
+    """The server's message in one line, without the password."""
     text = " ".join(str(error).split()) or type(error).__name__
     return (text.replace(password, "****") if password else text).rstrip(".?! ") + "."
 
@@ -198,34 +215,3 @@ def _remedy(error: psycopg.Error) -> str:
     if "refused" in text or "timeout" in text or "resolve" in text or "no route" in text:
         return "Check host and port in the datastore's url, and that the server runs and accepts connections from this machine."
     return "Check the datastore's url."
-
-
-@contextlib.contextmanager
-def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
-    """Raises a psycopg error inside the block as SourceError, whose message names the container and says what to do.
-
-    Raises OutOfTime, which is a SourceError, too, if a query was cancelled while a time limit was set.
-    """
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege as error:
-        name = _reason(error, address.password)
-        raise SourceError(f"{label}: {name} Grant it: GRANT SELECT ON <table> TO {address.user}; (and USAGE on its schema).") from error
-    except psycopg.errors.UndefinedTable as error:
-        raise SourceError(f"{label}: {_reason(error, address.password)} Dropped or renamed? Run: incremental-assets catalog") from error
-    except psycopg.errors.UndefinedColumn as error:
-        raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
-    except psycopg.errors.LockNotAvailable as error:
-        raise SourceError(
-            f"{label}: the table is locked by an ALTER, TRUNCATE or VACUUM FULL of another session; sync again later."
-        ) from error
-    except psycopg.errors.QueryCanceled as error:
-        if seconds_left() is None:
-            raise SourceError(f"{label}: a query was ended: {_reason(error, address.password)} Nothing was written; sync again.") from error
-        raise OutOfTime(f"{label}: a query took longer than there was time for it: {_reason(error, address.password)}") from error
-    except psycopg.OperationalError as error:
-        raise SourceError(
-            f"{label}: the source was lost while reading: {_reason(error, address.password)} Nothing half-read was written; sync again."
-        ) from error
-    except psycopg.Error as error:
-        raise SourceError(f"{label}: the source refused a query: {_reason(error, address.password)}") from error

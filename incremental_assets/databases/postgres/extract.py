@@ -18,6 +18,7 @@ from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader_cuts
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.settings import SEARCH_PATH
 from incremental_assets.databases.postgres.types import MARKED, Carried, carry
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
@@ -38,13 +39,9 @@ _FROM_KEY_TEXT = {
     "binary": "decode({0}, 'hex')",
 }
 """SQL expressions that turn a key's text back into its value, by the column's type in the lake. They invert ``delta.sql.key_text``."""
-# The statements with which each reader begins its transaction: it joins the snapshot, sets its limits, fixes how values are printed as
-# text, and marks itself as one of ours (``reader_mark``).
-_SETTINGS = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}';"
-    " {limits}; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
-    " SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; {mark}"
-)
+# The statements with which each reader begins its transaction: it joins the snapshot, makes our settings, and marks itself as one of ours
+# (``reader_mark``).
+_SETTINGS = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; {settings}; {mark}, {search_path}"
 
 
 def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
@@ -153,7 +150,7 @@ def describe_read(container: Container, carried: Sequence[Carried], windows: Seq
 def reader_statements(reader: PostgresReader) -> str:
     """The statements, divided by semicolons, with which a reader's transaction begins. It must be called inside ``reader.snapshot()``."""
     assert reader.snapshot_id is not None, "reads happen inside a snapshot"
-    return _SETTINGS.format(snapshot=reader.snapshot_id, limits=reader.reader_settings, mark=reader.reader_mark)
+    return _SETTINGS.format(snapshot=reader.snapshot_id, settings=reader.reader_settings, mark=reader.reader_mark, search_path=SEARCH_PATH)
 
 
 def select_of(container: Container, carried: Sequence[Carried], scope: sql.Composable, *, names: bool = False) -> sql.Composable:

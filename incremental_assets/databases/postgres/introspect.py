@@ -5,7 +5,7 @@ Belongs here: the queries on PostgreSQL's system catalogs. Does not belong: what
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,13 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.core.container import ForeignKey, Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.container import ForeignKey, Kind, Origin, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
-from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.databases.postgres.connection import PostgresAddress, ask
 from incremental_assets.databases.postgres.evidence import last_drawn, read_evidence
+from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.origins import Origins, read_origins
 from incremental_assets.databases.postgres.queries import cursor_value_text
 
@@ -145,11 +146,20 @@ order by l.relname
 class PostgresCatalog:
     """The queries of the catalog operation for one schema, over one connection. All methods raise SourceError if a query fails.
 
-    ``troubles``: messages by table, for tables that could not be inspected.
+    ``row_security``: what is done with that of the table of this name. ``troubles``: messages by table, for tables that could not be
+    inspected.
     """
 
-    def __init__(self, connection: psycopg.Connection, datastore: str, schema: str, address: PostgresAddress) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection,
+        datastore: str,
+        schema: str,
+        address: PostgresAddress,
+        row_security: Callable[[str], RowSecurity],
+    ) -> None:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
+        self._row_security = row_security
         self.troubles: dict[str, str] = {}
 
     def listing(self) -> Mapping[str, ListedContainer]:
@@ -176,8 +186,8 @@ class PostgresCatalog:
 
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns (``read_span``)."""
-        with source_errors(f"{self._datastore}/{table}", self._address):
-            return read_span(self._connection, self._schema, table, columns, cursor_type)
+        with source_errors(f"{self._datastore}/{table}", self._address, sql.Identifier(self._schema, table).as_string(None)):
+            return read_span(self._connection, self._schema, table, columns, cursor_type, self._row_security(table))
 
     def last_drawn(self, table: str, column: SourceColumn) -> int | None:
         """The last value of the column's sequence (``evidence.last_drawn``)."""
@@ -247,7 +257,7 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
 
 
 def read_span(
-    connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], cursor_type: CursorType
+    connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], cursor_type: CursorType, row_security: RowSecurity
 ) -> tuple[int, int] | None:
     """The lowest and the highest finite value of the columns, as integers of the cursor type; None if there is no such value.
 
@@ -259,7 +269,8 @@ def read_span(
         finite = sql.SQL("where isfinite({})").format(name) if cursor_type.is_time else sql.SQL("")  # infinity is no value of a cursor type
         for end, aggregate in enumerate(("min", "max")):
             value = cursor_value_text(cursor_type, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
-            text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]
+            query = sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite)
+            text = ask(connection, query, row_security=row_security)[0][0]
             if text is not None:
                 ends[end].append(int(text))
     return (min(ends[0]), max(ends[1])) if ends[0] else None

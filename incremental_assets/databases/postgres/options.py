@@ -101,7 +101,7 @@ RULES: Mapping[str, Rule] = {
     "keepalives_interval": _PLAN,
     "keepalives_count": _PLAN,
     "tcp_user_timeout": _PLAN,
-    "client_encoding": _PLAN,  # the driver uses UTF-8 with every server
+    "client_encoding": _OURS,  # UTF-8, which the driver uses with every server, too
     "application_name": _OURS,
     "fallback_application_name": _OURS,
 }

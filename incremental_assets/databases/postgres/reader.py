@@ -14,7 +14,7 @@ from psycopg import sql
 from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.window import Window
-from incremental_assets.databases.postgres.connection import APPLICATION_NAME, source_errors
+from incremental_assets.databases.postgres.connection import APPLICATION_NAME
 from incremental_assets.databases.postgres.evidence import last_drawn
 from incremental_assets.databases.postgres.introspect import read_tables
 from incremental_assets.databases.postgres.queries import (
@@ -28,9 +28,10 @@ from incremental_assets.databases.postgres.queries import (
     scope_predicate,
     where_clause,
 )
+from incremental_assets.databases.postgres.row_security import policies_of
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.databases.source import Highest
+from incremental_assets.databases.source import Highest, Policies
 
 _BUCKET_TYPES = {
     CursorType.INTEGER: "numeric",
@@ -60,7 +61,7 @@ class PostgresReader(PostgresSession):
     # ------------------------------------------------------------------ the table, and whether it has changed
     def table(self) -> SourceTable | None:
         """The container as the source has it now, without sizes and spans; None if it no longer exists."""
-        with source_errors(self.container.label, self.address):
+        with self._errors():
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
@@ -72,6 +73,11 @@ class PostgresReader(PostgresSession):
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
             return None
         return self._row("select %(r)s::regclass::oid::text", {"r": self._regclass()})[0]
+
+    def policies(self) -> Policies:
+        """See ``SourceDatabase.policies``."""
+        with self._errors():
+            return policies_of(self._live(), self._regclass())
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
         """A text that changes whenever a row of the windows, a column of the table, or a setting that selects rows changes.

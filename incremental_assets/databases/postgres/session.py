@@ -6,6 +6,7 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -15,22 +16,19 @@ from psycopg import sql
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.limits import Limits
-from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
+from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask
+from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
 from incremental_assets.databases.postgres.queries import relation
+from incremental_assets.databases.postgres.row_security import refused_read
+from incremental_assets.databases.postgres.settings import NOT_SET, of_transaction
 from incremental_assets.databases.postgres.watch import SnapshotWatch, settings_at
 from incremental_assets.databases.source import Server
 
-LOCK_TIMEOUT = "set local lock_timeout = '30s'"
+LOCK_TIMEOUT = "30s"
 """How long a sync waits for its ACCESS SHARE lock on the table, behind an ALTER or TRUNCATE of somebody else."""
 ROWS_AT_A_TIME = 10_000
 """How many rows of a streamed query are fetched at a time."""
-# Values that are read as text must not depend on the settings of the server or the role.
-_SESSION_TEXT = (
-    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
-)
-
-
 _Self = TypeVar("_Self", bound="PostgresSession")
 
 
@@ -81,12 +79,12 @@ class PostgresSession:
             row = self._row(
                 "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
                 " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database()),"
-                " pg_has_role('pg_read_all_stats', 'usage')"
+                f" pg_has_role('pg_read_all_stats', 'usage'), array(select name from pg_settings where {NOT_SET} order by 1)"
             )
             assert self._connection is not None
             # A pooler answers the start-up packet itself, and invents the process id in its answer.
             pooled = self._connection.info.backend_pid != row[3]
-            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5])
+            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5], not_set=tuple(row[6]))
         return self._server
 
     def _system_identifier(self) -> str:
@@ -101,7 +99,7 @@ class PostgresSession:
         between, readers saw no rows, without any error.
         """
         connection = self._live()
-        with source_errors(self.container.label, self.address):
+        with self._errors():
             given_up = True
             try:
                 with self._watched(self._begin(connection)):
@@ -121,7 +119,7 @@ class PostgresSession:
     def renew_snapshot(self) -> None:
         """Replaces the snapshot by a new one, for a read that goes range by range. It must be called inside ``snapshot()``."""
         connection = self._live()
-        with source_errors(self.container.label, self.address):
+        with self._errors():
             self._stop_watch()
             connection.execute("rollback")
             self._start_watch(self._begin(connection))
@@ -129,10 +127,11 @@ class PostgresSession:
     def _begin(self, connection: psycopg.Connection) -> int:
         """Begins the transaction that holds the snapshot. Returns the id of the server process that holds it."""
         version = self.server.version
-        connection.execute("begin isolation level repeatable read read only")
-        connection.execute(settings_at(version, self.limits.snapshot).encode())
-        connection.execute(_SESSION_TEXT)
-        connection.execute(LOCK_TIMEOUT)
+        # One message, so that a time-out of the role does not count in between.
+        settings = (
+            f"{settings_at(version, self.limits.snapshot)}; {of_transaction(self.container.row_security, {'lock_timeout': LOCK_TIMEOUT})}"
+        )
+        connection.execute(f"begin isolation level repeatable read read only; {settings}".encode())
         # LOCK TABLE on a view also locks the tables that it reads. A table behind a foreign table is on another server and cannot be
         # locked.
         if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
@@ -206,8 +205,9 @@ class PostgresSession:
 
     @property
     def reader_settings(self) -> str:
-        """The statements that limit the transaction of a reader: it ends no later than the snapshot that it joins."""
-        return settings_at(self.server.version, self._watch.seconds_left if self._watch is not None else self.limits.snapshot)
+        """The settings of the transaction of a reader: it ends no later than the snapshot that it joins, and waits for locks until then."""
+        limits = settings_at(self.server.version, self._watch.seconds_left if self._watch is not None else self.limits.snapshot)
+        return f"{limits}; {of_transaction(self.container.row_security, {'lock_timeout': '0'})}"
 
     @property
     def jdbc_options(self) -> dict[str, str]:
@@ -229,6 +229,17 @@ class PostgresSession:
         return self.address.reason_against_libpq()
 
     # ------------------------------------------------------------------ one query
+    def _errors(self) -> AbstractContextManager[None]:
+        return source_errors(self.container.label, self.address, self._regclass())
+
+    def read_failure(self, said: str, what: str) -> SourceError:
+        """The error for a read over another connection. ``said``: the server's message. ``what``: what has failed."""
+        return self.refused_read(said) or SourceError(f"{self.container.label}: {what}: {said}. Sync again.")
+
+    def refused_read(self, said: str) -> SourceError | None:
+        """The error for a read over another connection that failed because policies would hide rows; None for other reasons."""
+        return refused_read(self.container.label, self.address, self._regclass(), said)
+
     def _regclass(self) -> str:
         return sql.Identifier(self.container.schema, self.container.name).as_string(None)
 
@@ -244,13 +255,13 @@ class PostgresSession:
 
     def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows of one query. Raises SourceError, which names the container."""
-        with source_errors(self.container.label, self.address):
-            return ask(self._live(), query, parameters)
+        with self._errors():
+            return ask(self._live(), query, parameters, row_security=self.container.row_security)
 
     def stream(self, query: sql.Composable) -> Iterator[tuple[Any, ...]]:
         """The rows of one query, of which only some are held in memory at a time. It must be called inside ``snapshot()``."""
         connection = self._live()
-        with source_errors(self.container.label, self.address), connection.cursor(name="incremental_assets_stream") as cursor:
+        with self._errors(), connection.cursor(name="incremental_assets_stream") as cursor:
             cursor.itersize = ROWS_AT_A_TIME
             cursor.execute(query.as_string(connection).encode(connection.info.encoding))
             yield from cursor

@@ -92,4 +92,5 @@ class PostgresSnapshot:
         return PostgresHashedRows(self._reader, self._carried, columns)
 
     def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
-        return explained(error, self._reader, self._container, self._carried, windows, include_nulls)
+        refused = self._reader.refused_read(f"{error} {error.__cause__}")
+        return refused or explained(error, self._reader, self._container, self._carried, windows, include_nulls)

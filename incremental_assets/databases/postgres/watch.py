@@ -51,11 +51,13 @@ def settings_at(server_version: int, seconds: float) -> str:
     snapshot would keep VACUUM from removing dead rows in the source for hours.
     """
     limit = math.ceil((seconds + GRACE_SECONDS) * 1000)
-    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
+    limits = [("statement_timeout", limit), ("idle_in_transaction_session_timeout", limit)]
+    if server_version >= 170000:  # a limit of the role that counts already goes on counting unless it is set to 0 first
+        limits += [("transaction_timeout", 0), ("transaction_timeout", limit)]
     probes = {"tcp_keepalives_idle": 20, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
     if server_version >= 120000:
         probes["tcp_user_timeout"] = 50_000
-    return "; ".join(f"set local {name} = {value}" for name, value in [*((name, limit) for name in names), *probes.items()])
+    return "; ".join(f"set local {name} = {value}" for name, value in [*limits, *probes.items()])
 
 
 class SnapshotWatch(WatchedSnapshot[psycopg.Connection]):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
 from incremental_assets.core.window import Window
-from incremental_assets.databases.source import Highest
+from incremental_assets.databases.source import Highest, Policies
 from incremental_assets.databases.sqlserver.connection import driver, source_errors
 from incremental_assets.databases.sqlserver.introspect import IDENTITY, read_tables
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, quoted, relation
@@ -60,6 +60,10 @@ class SQLServerReader(SQLServerSession):
             return None
         found = self.value(object_query(self.container))
         return None if found is None else str(found)
+
+    def policies(self) -> Policies:
+        """None: PostgreSQL alone tells of its row security."""
+        return Policies()
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
         """A text that changes whenever a row of the windows, a column of the table, or a setting that selects rows changes."""

@@ -18,8 +18,9 @@ from incremental_assets.databases.change_log import Key, LogState, Peeked, Since
 from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, count, look, slot_session
 from incremental_assets.databases.postgres.capture.lookup import keys_of_part, rows_and_keys
 from incremental_assets.databases.postgres.capture.slot import SlotQueries
-from incremental_assets.databases.postgres.connection import ask, source_errors
+from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.extract import carried_columns
+from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
 

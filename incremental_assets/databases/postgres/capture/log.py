@@ -17,6 +17,7 @@ import psycopg
 from psycopg import sql
 
 from incremental_assets.core.capture import lsn_text
+from incremental_assets.core.container import RowSecurity
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.change_log import Key, Peeked, Since
 from incremental_assets.databases.postgres.capture.changed_keys import ChangedKeys
@@ -32,6 +33,7 @@ from incremental_assets.databases.postgres.capture.pgoutput import (
     parse,
 )
 from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
+from incremental_assets.databases.postgres.settings import SEARCH_PATH, of_transaction
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +45,7 @@ WAIT = "60s"
 _MESSAGES_AT_A_TIME = 1000
 """So many messages are taken from the connection at a time, which is a tenth of the work of one by one."""
 _PEEK = "pg_logical_slot_peek_binary_changes({slot}, {until}, null, 'proto_version', '1', 'publication_names', {publication})"
-# The values of the session decide how keys are printed, so they are those of every other read (``session``, ``extract``).
-_SETTINGS = (
-    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex';"
-    " set local extra_float_digits = 1; set local client_encoding = 'UTF8'; set local statement_timeout = '1h';"
-    f" set local lock_timeout = '{WAIT}'; {OWN_MARK}"
-)
+_LIMITS = {"client_encoding": "UTF8", "statement_timeout": "1h", "lock_timeout": WAIT}
 # Only the messages that matter to the containers are sent: of a change, its kind is followed by the OID of its table.
 _RELEVANT = """get_byte(data, 0) in (66, 84) or (get_byte(data, 0) in (68, 73, 82, 85)
   and ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint = any({parts}::bigint[]))"""
@@ -163,8 +160,10 @@ def slot_session(address: PostgresAddress, slot: str) -> Iterator[psycopg.Connec
     """A transaction in which nobody else of us uses the slot, over a connection of its own. It is not committed. Raises psycopg.Error."""
     with contextlib.closing(address.opened()) as connection:
         mine = sql.SQL("select pg_advisory_xact_lock({}, hashtext({}))").format(sql.Literal(SLOT_LOCK), sql.Literal(slot))
-        settings = sql.SQL(_SETTINGS)  # pyright: ignore[reportArgumentType]
-        connection.execute(sql.SQL("begin; {}; {}").format(settings, mine))
+        # The settings decide how keys are printed, so they are those of every other read.
+        limits = _LIMITS | ({"transaction_timeout": "0"} if connection.info.server_version >= 170000 else {})
+        settings = f"{of_transaction(RowSecurity.REFUSE, limits)}; {OWN_MARK}, {SEARCH_PATH}; {mine.as_string(connection)}"
+        connection.execute(f"begin isolation level read committed; {settings}".encode())
         yield connection
 
 

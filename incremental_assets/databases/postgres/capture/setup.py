@@ -13,7 +13,8 @@ from psycopg import sql
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.capture.slot import PLUGIN, SlotQueries, captured_names, lost
-from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.databases.postgres.connection import PostgresAddress, ask
+from incremental_assets.databases.postgres.failures import source_errors
 
 CREATE_SECONDS = 60
 """How long the creation of a slot waits for the transactions to end that have written something."""
