@@ -559,6 +559,27 @@ MUTANTS = (
         "return self.container",
         "test_partition_column.py::test_a_refresh_replaces_the_rows_of_a_partition_and_no_others",
     ),
+    Mutant(
+        "Row security hides rows, and nobody is told",
+        "databases/postgres/settings.py",
+        'RowSecurity.REFUSE: "off"',
+        'RowSecurity.REFUSE: "on"',
+        "test_row_security.py::test_policies_between_two_syncs_take_no_row_away",
+    ),
+    Mutant(
+        "A file that becomes a link while it is read brings another file of this machine into the lake",
+        "files/beneath.py",
+        "flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "flags = os.O_RDONLY | os.O_CLOEXEC",
+        "test_files_links.py::test_what_becomes_a_link_before_it_is_opened_is_not_followed",
+    ),
+    Mutant(
+        "A scan of few rows passes NaN, which a scan of many reports",
+        "quality/local_conditions.py",
+        "return pc.or_(of(column, constant), pc.is_nan(column)) if above else of(column, constant)",
+        "return of(column, constant)",
+        "test_local_conditions.py::test_this_process_marks_the_rows_that_spark_marks",
+    ),
 )
 
 
