@@ -30,7 +30,7 @@ QUOTING = {
     *("cursor_value", "window_condition", "identifier_value"),
     *("boxes_predicate", "condition_predicate", "axis_value", "partition_value"),  # of users' own tables
     *("quoted", "relation", "relation_of", "text_literal", "domain_predicate"),  # of MySQL, and of JDBC
-    *("int", "len", "round", "range"),
+    *("int", "len", "round", "range", "step_of"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
 SQL_ATTRIBUTES = {

@@ -241,7 +241,7 @@ def _bounds(name: str, values: pa.ChunkedArray) -> str:
     ends = pc.min_max(values) if pa.types.is_integer(values.type) else None
     if ends is None or not ends["min"].is_valid:
         return "true"
-    return f"{double_quoted(name)} >= {ends['min']} AND {double_quoted(name)} <= {ends['max']}"
+    return f"{double_quoted(name)} >= {int(ends['min'].as_py())} AND {double_quoted(name)} <= {int(ends['max'].as_py())}"
 
 
 def _read(delta: DeltaTable, names: Iterable[str], condition: str) -> pa.Table | None:
