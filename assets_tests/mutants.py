@@ -560,7 +560,7 @@ MUTANTS = (
         "test_partition_column.py::test_a_refresh_replaces_the_rows_of_a_partition_and_no_others",
     ),
     Mutant(
-        "Row security hides rows, and nobody is told",
+        "Row security hides rows, and no message says so",
         "databases/postgres/settings.py",
         'RowSecurity.REFUSE: "off"',
         'RowSecurity.REFUSE: "on"',

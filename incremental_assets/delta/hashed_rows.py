@@ -100,9 +100,9 @@ class SparkHashedRows:
         self._table = relation
         self._texts = [canonical_text(column) for column in columns]
         by_name = {column.name.lower(): column for column in columns}
-        key = [by_name[name.lower()] for name in key_of(container, columns)]
-        self._key = [canonical_text(column) for column in key]
-        self._key_values = [plain_text(column) for column in key]
+        self._key_columns = [by_name[name.lower()] for name in key_of(container, columns)]
+        self._key = [canonical_text(column) for column in self._key_columns]
+        self._key_values = [plain_text(column) for column in self._key_columns]
 
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         identifier, partitioning = self._container.identifier, self._container.partitioning
@@ -144,9 +144,7 @@ class LakeHashedRows(SparkHashedRows):
         marks: str | None = None,
     ) -> None:
         super().__init__(spark, f"{table.sql_name} VERSION AS OF {int(version)}", container, columns, marks)
-        by_name = {column.name.lower(): column for column in columns}
-        key = [by_name[name.lower()] for name in key_of(container, columns)]
-        self._here = lru_cache(maxsize=1)(partial(read_rows_here, table, version, container, columns, key, marks))
+        self._here = lru_cache(maxsize=1)(partial(read_rows_here, table, version, container, columns, self._key_columns, marks))
 
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         here = self._here(scope)

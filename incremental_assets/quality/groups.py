@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import encode_name
@@ -16,6 +17,7 @@ from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable, exact
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values, number_name
 
 if TYPE_CHECKING:
@@ -141,6 +143,12 @@ class Grouped:
         return frame
 
 
+def other_table(rule: ExistsIn, lake: LakeScope, container: Container) -> LakeTable:
+    """Return the table of the container that the rule of ``container`` names, whether it exists or not."""
+    store, slash, name = rule.container.partition("/")
+    return lake.table(*((encode_name(store), encode_name(name)) if slash else (container.key_path[0], encode_name(rule.container))))
+
+
 class Lookup:
     """The lookup of a column's values among the values of a field in another container.
 
@@ -151,9 +159,7 @@ class Lookup:
     def __init__(self, rows: Rows, rule: ExistsIn, lake: LakeScope, bounds: Bounds) -> None:
         self._rows, self._rule, self._bounds = rows, rule, bounds
         self._column = rows.in_sql.column(rule.column)
-        store, slash, name = rule.container.partition("/")
-        path = (encode_name(store), encode_name(name)) if slash else (rows.scan_scope.container.key_path[0], encode_name(rule.container))
-        self._other = lake.table(*path)
+        self._other = other_table(rule, lake, rows.scan_scope.container)
         try:
             head = self._other.head()
         except LakeError as error:

@@ -20,7 +20,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.errors import LakeError
-from incremental_assets.core.names import encode_name
 from incremental_assets.core.rules.keys import DistinctCount, ExistsIn, GroupedRule, Unique
 from incremental_assets.core.rules.numbers import AggregateRule
 from incremental_assets.core.rules.rule import Rule
@@ -29,6 +28,7 @@ from incremental_assets.core.rules.values import RowRule
 from incremental_assets.delta.local_query import readable_here
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
+from incremental_assets.quality.groups import other_table
 from incremental_assets.quality.local_conditions import Broken, broken_by, comparable
 from incremental_assets.quality.rows import ROW_COUNT, Key, Values, number_name
 from incremental_assets.quality.scan_scope import ScanScope
@@ -205,9 +205,7 @@ class _Measuring:
 
     def _looked_up(self, rule: ExistsIn) -> pa.Array | None:
         """The values of the other container's field that may be equal to values in the scope; None if Spark has to look them up."""
-        store, slash, name = rule.container.partition("/")
-        path = (encode_name(store), encode_name(name)) if slash else (self._scan_scope.container.key_path[0], encode_name(rule.container))
-        table = self._lake.table(*path)
+        table = other_table(rule, self._lake, self._scan_scope.container)
         try:
             head = table.head()
             field = None if head is None else rule.lookup_field(self._in_sql, head.columns)
