@@ -62,7 +62,7 @@ def test_a_table_that_is_locked_after_the_plan_is_named(project: MakeProject, mo
         real = PostgresReader.snapshot
 
         def snapshot(self: PostgresReader) -> Any:
-            patched.setattr(session, "LOCK_TIMEOUT", "set local lock_timeout = '1s'")
+            patched.setattr(session, "LOCK_TIMEOUT", "1s")
             other.execute("lock table orders in access exclusive mode")
             return real(self)
 

@@ -194,13 +194,33 @@ def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.S
     ensure_server(state)
     jvm = psutil.Process(record_of(state).jvm_pid)
     before = signal.signal(number, raise_it)
+    runs: list[TaskProgress] = []
     try:
-        with pytest.raises((KeyboardInterrupt, Terminated)), open_session(state, name="cancelled") as spark:
-            threading.Timer(2, os.kill, (os.getpid(), number)).start()
+        with (
+            pytest.raises((KeyboardInterrupt, Terminated)),
+            open_session(state, name="cancelled", on_progress=runs.append) as spark,
+            ThreadPoolExecutor(1) as other,
+        ):
+            other.submit(lambda: (wait_for(lambda: bool(runs), 25), os.kill(os.getpid(), number)))
             spark.sql(ENDLESS).collect()
     finally:
         signal.signal(number, before)
     assert wait_for(lambda: busy(jvm) < 0.3, 10)
+
+
+@pytest.mark.long
+def test_a_query_that_was_left_while_it_was_planned_does_not_run_for_ever(tmp_path: Path) -> None:
+    """Spark loses such a query. Ctrl-C in the first seconds of a sync would leave all cores busy until the machine is restarted."""
+    ensure_server(tmp_path)
+    jvm = psutil.Process(record_of(tmp_path).jvm_pid)
+    with pytest.raises(KeyboardInterrupt), open_session(tmp_path, name="cancelled") as spark:
+        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark.sql(ENDLESS).collect()
+    assert busy(jvm, 5) > 0.5, "Spark has cancelled the query: ``supervisor._WorkForNobody`` may not be needed any more"
+    assert wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, 60)
+    with open_session(tmp_path, name="the next command") as spark:
+        assert spark.range(3).count() == 3
+    stop_server(tmp_path)
 
 
 @pytest.mark.long

@@ -44,8 +44,8 @@ replicate suser_id sysutcdatetime trancount dbo
 WORDS = frozenset(_WORDS.split())
 """The words of T-SQL that the tests use. Whoever uses another one looks it up in the manual first."""
 _NAMES = """
-orders orders_by orders_changed orders2 names lists things changes changes_changed arrivals days shown incremental_assets_plain
-id value created changed ordered name more old mark
+orders orders_by orders_changed orders2 names lists things changes changes_changed arrivals days shown incremental_assets_plain t
+id at value created changed ordered name more old mark
 """
 NAMES = frozenset(_NAMES.split())
 """The tables, columns and users of the tests, beside columns that are numbered (``c0``)."""

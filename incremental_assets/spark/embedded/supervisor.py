@@ -24,8 +24,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
+
 from incremental_assets.spark.embedded import launch, server
 
+ABANDONED_AFTER, ABANDONED_FOR = 30.0, 10.0
+"""Seconds after the last use: Spark itself has ended the queries of killed clients by then (see ``launch``). Seconds of a measurement."""
+ABANDONED_CORES = 0.3
+"""An unused server that keeps more cores than this busy works on an abandoned query: compilers and garbage collectors are done by then."""
 PORT_LINE = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 
 
@@ -112,8 +118,12 @@ def _killed_with_us(jvm: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _watch(home: server.Home, jvm: subprocess.Popen[bytes], token: str, wake: int) -> None:
-    """Returns when the server has to end: the JVM has ended, a signal has arrived, the record was removed, or the idle time is over."""
+    """Returns when the server has to end.
+
+    That is when the JVM has ended, a signal has arrived, the record was removed, the idle time is over, or the server works for nobody.
+    """
     patience, used, ready = server.idle_seconds(), time.time(), False
+    work = _WorkForNobody(psutil.Process(jvm.pid))
     while jvm.poll() is None:
         select.select([wake], [], [], 1.0 if ready else 0.05)
         with contextlib.suppress(BlockingIOError):
@@ -127,11 +137,37 @@ def _watch(home: server.Home, jvm: subprocess.Popen[bytes], token: str, wake: in
             return
         with home.lock("in_use.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             used = time.time() if alone is None else max(used, (home.folder / "in_use.lock").stat().st_mtime)
-            if patience and time.time() - used > patience:
+            unused = time.time() - used
+            if work.seen(unused) or (patience and unused > patience):
                 # The server ends while the lock is held. A client that wants a session now waits for the end, and then starts a new server.
                 home.record_file.unlink(missing_ok=True)
                 _end(jvm)
                 return
+
+
+class _WorkForNobody:
+    """Whether the JVM of an unused server works on a query that has no client any more.
+
+    Spark loses a query if its client interrupts it while a stage is prepared: a thread of its own does that (``ShuffleExchangeExec`` of
+    Spark 4.2), which the interrupt does not reach, and which then runs the stage. Only the end of the server ends that query.
+    """
+
+    def __init__(self, jvm: psutil.Process) -> None:
+        self._jvm = jvm
+        self._mark: tuple[float, float] | None = None
+
+    def seen(self, unused: float) -> bool:
+        """Looks at the processor's time. ``unused``: the seconds since somebody used the server last."""
+        if unused < ABANDONED_AFTER:
+            self._mark = None
+            return False
+        times = self._jvm.cpu_times()
+        spent = times.user + times.system
+        began, before = self._mark = self._mark or (unused, spent)
+        if unused - began < ABANDONED_FOR:
+            return False
+        self._mark = (unused, spent)
+        return spent - before > ABANDONED_CORES * (unused - began)
 
 
 def _publish(home: server.Home, jvm: subprocess.Popen[bytes], token: str) -> bool:
