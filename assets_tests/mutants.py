@@ -431,7 +431,7 @@ MUTANTS = (
         "delta/staged_files.py",
         "head.version > 0 and not write_batch.only_adds:",
         "head.version > 0 and False:",
-        "test_files.py::test_new_csv_files_are_synced_without_spark",
+        "test_files.py::test_small_csv_files_are_synced_without_spark",
     ),
     Mutant(
         "Quotes of CSV are taken for text",

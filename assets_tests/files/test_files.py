@@ -19,12 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from assets_tests.harness import Folder
+from assets_tests.harness import Folder, long
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.dagster.sensors import Cursor, tick
+from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.rejected import rejected_table
@@ -356,21 +357,33 @@ def test_syncs_of_files_that_are_killed_lose_and_double_no_row(folder: Make) -> 
     assert project.files("sales") == expected
 
 
-def test_new_csv_files_are_synced_without_spark(folder: Make) -> None:
-    """Otherwise each small file costs the start of a JVM, and the seconds in which Spark plans. A replaced file needs Spark."""
+@pytest.mark.parametrize("by_spark", [False, *long(True)])
+def test_small_csv_files_are_synced_without_spark(folder: Make, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
+    """Otherwise each small file costs the start of a JVM, and the seconds in which Spark plans. Both ways say the same."""
+    if by_spark:
+        monkeypatch.setenv(WRITE_BY, "spark")
     project = sales(folder)
     project.put("sales/orders_1.csv", "id,amount\n1,10\n")
     project.one("sales")
     project.put("sales/orders_2.csv", 'id,amount\n2,20\n3,\n4,"40"\n')
     project.put("sales/orders_3.csv", "amount,id\r\n50,5\r\n")
     project.write()
-    _, lines, _ = project.cli("sync", "landing/sales", "--json", spark=False)
-    assert (lines[0]["status"], lines[0]["rows_read"]) == ("synced", 4), lines
+
+    def sync() -> tuple[Any, ...]:
+        _, lines, _ = project.cli("sync", "landing/sales", "--json", spark=by_spark)
+        return tuple(lines[0][name] for name in ("status", "rows_read", "rows_inserted", "rows_updated", "rows_deleted"))
+
+    assert sync() == ("synced", 4, 4, 0, 0)
     assert sorted(project.rows("sales", "id, amount"), key=str) == [(1, 10), (2, 20), (3, None), (4, 40), (5, 50)]
     project.put("sales/orders_1.csv", "id,amount\n1,11\n2,12\n")
-    replaced = project.one("sales")
-    assert replaced["rows_read"] == 2
-    assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 3, "sales/orders_3.csv": 1}
+    project.put("sales/orders_4.csv", "id,amount\n6,60\n")
+    assert sync() == ("synced", 3, 3, 0, 1)
+    (project.root / "sales/orders_2.csv").unlink()
+    project.configure(prune_files=True)
+    project.write()
+    assert sync() == ("synced", 0, 0, 0, 3)
+    assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_3.csv": 1, "sales/orders_4.csv": 1}
+    assert sorted(project.rows("sales", "id, amount")) == [(1, 11), (2, 12), (5, 50), (6, 60)]
 
 
 @pytest.mark.long

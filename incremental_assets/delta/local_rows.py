@@ -23,9 +23,9 @@ from deltalake.exceptions import DeltaError
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
-from incremental_assets.delta.local_files import LocalFiles
+from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
-from incremental_assets.delta.replaced_rows import RowsOfWindows
+from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import WriteBatch
 
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
+MOST_SEARCHED_BYTES = 1 << 30
+"""The rows of single files are searched in up to so many bytes of files of the lake, which say nothing of the files that they have."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {
     "boolean": pa.bool_(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
@@ -157,15 +159,15 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     identifier = write_batch.identifier
     schema = arrow_schema(head.columns)
     delta = readable_here(table)
-    if schema is None or delta is None or delta.version() != head.version or write_batch.files is not None:
+    if schema is None or delta is None or delta.version() != head.version:
         return None
     if tuple(head.columns) != write_batch.columns:
         return None
     if identifier is not None and not is_expressible(delta, identifier, write_batch.windows):
         return None
     try:
-        found = _of_files_with_vectors(table, delta, schema, write_batch)
-        if found is None:
+        found = _out_of_files(table, delta, schema, write_batch)
+        if found is None and write_batch.files is None:
             found = _by_query(delta, head, write_batch)
     except (DeltaError, pa.ArrowException, OSError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
@@ -181,19 +183,27 @@ def _by_query(delta: DeltaTable, head: Head, write_batch: WriteBatch) -> pa.Tabl
     return query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
 
 
-def _of_files_with_vectors(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_batch: WriteBatch) -> pa.Table | None:
-    """The same from the files themselves, where some of them have deletion vectors: the engine reads such files whole.
+def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_batch: WriteBatch) -> pa.Table | None:
+    """The same from the table's files themselves: where some of them have deletion vectors, as the engine reads such files whole, and where
+    the batch replaces the rows of files of the source.
 
-    None if there are none, or if the rows are too many. Raises pa.ArrowException or OSError.
+    None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException or OSError.
     """
-    identifier = write_batch.identifier
-    if identifier is None or "://" in table.address:
+    identifier, files = write_batch.identifier, write_batch.files
+    if (identifier is None and files is None) or "://" in table.address:
         return None
     there = LocalFiles.of(delta, table.address)
-    if there is None or not there.live:
+    if there is None or (files is None and not there.live):
         return None
-    meant = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
-    hits = there.hits(there.that_may_have(meant), schema, meant)
+    if files is not None:
+        meant = of_files(files)
+    else:
+        assert identifier is not None
+        meant = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
+    searched = there.that_may_have(meant)
+    if files is not None and size_of(searched) > MOST_SEARCHED_BYTES:
+        return None
+    hits = there.hits(searched, schema, meant)
     if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]

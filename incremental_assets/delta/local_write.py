@@ -30,7 +30,7 @@ from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, h
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 
@@ -186,6 +186,8 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None
         return Chosen(compared.added())
     if not _may_delete(write_batch):
         return None
+    if write_batch.files is not None:
+        return Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)
     if identifier is None:
         return Chosen(compared.new, is_all=True)
     windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)

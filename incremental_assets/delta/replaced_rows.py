@@ -1,4 +1,5 @@
-"""Chooses the rows of a table that a write batch replaces, among the rows of one file: by windows, by keys, or by both.
+"""Chooses the rows of a table that a write batch replaces, among the rows of one file: by windows, by keys, by both,
+or by the files of which they are.
 
 Belongs here: these choices, and what they say of the files in which such rows may be. Does not belong: reading the files (``local_write``),
 and the same choices in SQL (``sql``, ``local_query``).
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from incremental_assets.core.container import Identifier
+from incremental_assets.core.files import FILE
 from incremental_assets.core.window import Window
 
 
@@ -104,6 +106,11 @@ class RowsOfBoth:
     def among(self, rows: pa.Table) -> pa.Array:
         one, other = (each.among(rows.select(list(each.columns))) for each in (self._one, self._other))
         return pc.and_(one, other)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def of_files(keys: Sequence[str]) -> RowsOfKeys:
+    """The rows of files with these keys, as ``delta.sql.file_predicate`` selects them."""
+    return RowsOfKeys(pa.table({FILE.name: pa.array(keys, pa.string())}))
 
 
 def integers(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -3,8 +3,8 @@
 Belongs here: the rule by which that is right, the move, and the commit. Does not belong: how the files were written
 (``files.readers.local``).
 
-It only ever adds files, where the table has no row in the place of theirs, or puts them in place of all files of the table. Everything else
-is left to Spark, which reads the same files then.
+It only ever adds files, where the table has no row in the place of theirs, or puts them in place of all files of the table. Few rows
+that replace those of single files are then written by ``local_write``, and everything else by Spark, which reads the same files.
 """
 
 import logging

@@ -79,8 +79,9 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
 def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | LocalComparison | None:
     """Writes a batch without Spark, if its rows are few or in files already. If Spark has to do it, the result is the comparison, or None
     if there is none."""
-    if write_batch.staged is not None:
-        return add_staged(table, head, write_batch)
+    added = add_staged(table, head, write_batch)
+    if added is not None:
+        return added
     compared = compare_here(table, head, write_batch)
     if compared is None:
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.names import backticked
@@ -20,7 +21,7 @@ from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.readers.local import LocalRows, reason_against
+from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, reason_against
 from incremental_assets.files.readers.local_values import Unsure
 from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
@@ -43,6 +44,7 @@ class RowsReadHere:
 
     def __init__(self, session: "Callable[[], SparkSession]", local: LocalRows, staged: StagedFiles, odd: FileRows | None) -> None:
         self._session, self._odd, self.staged = session, odd, staged
+        self._schema: pa.Schema = local.schema
         self.columns: tuple[Column, ...] = local.columns
         self.held = odd.held if odd is not None else ()
         self.refused: Mapping[str, str] = local.refused
@@ -60,6 +62,18 @@ class RowsReadHere:
             return spark.range(0).selectExpr(*(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in (FILE, MODIFIED, *self.columns)))
         paths = [os.path.join(self.staged.folder, file.path) for file in self.staged.files]
         return spark.read.parquet(*paths).selectExpr(*columns)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether this process may hold the rows."""
+        return sum(file.size for file in self.staged.files) <= FEW_BYTES
+
+    def local(self) -> pa.Table | None:
+        """The same rows as a table of this process, if they are few."""
+        if not self.are_few:
+            return None
+        read = [pq.ParquetFile(os.path.join(self.staged.folder, file.path)).read() for file in self.staged.files]
+        return pa.concat_tables([self._schema.empty_table(), *(of_file.cast(self._schema) for of_file in read)])
 
     def close(self) -> None:
         """Frees what Spark keeps of the doubtful lines."""

@@ -29,6 +29,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.delta.as_text import REWRITTEN_BYTES, may_be_rewritten
 from incremental_assets.delta.commit_files import indexed_columns
 from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
@@ -46,6 +47,7 @@ from incremental_assets.files.recheck import NO_ROWS, Recheck, StoredRows, reche
 from incremental_assets.files.rejected import rejected_table, replace_rejected
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
@@ -75,8 +77,11 @@ class _BatchRows:
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in self.columns)
         return spark.sql(f"SELECT {empty} WHERE false")
 
-    def local(self) -> None:
-        return None
+    def local(self) -> "pa.Table | None":
+        if self.rows is None:
+            schema = arrow_schema(self.columns)
+            return None if schema is None else schema.empty_table()
+        return self.rows.local() if isinstance(self.rows, RowsReadHere) else None
 
     def still_there(self) -> None:
         """Does nothing: a file that changed meanwhile has another stamp than its record, and is read again by the next sync."""
@@ -194,8 +199,11 @@ class FileSync(ContainerSync):
         return Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
 
     def needs_spark(self) -> bool:
-        """See ``ContainerSync``. Rows that were read here, and that replace none, are mostly written without it."""
-        return not isinstance(self._rows, RowsReadHere) or not (self._plan.whole or self._only_adds)
+        """See ``ContainerSync``. Rows that were read here are mostly written without it if they replace none, all, or few."""
+        rows = self._rows
+        if rows is None:
+            return False
+        return not isinstance(rows, RowsReadHere) or not (self._plan.whole or self._only_adds or rows.are_few)
 
     @property
     def _only_adds(self) -> bool:
