@@ -35,13 +35,14 @@ from incremental_assets.core.rules.values import EMAIL, RowRule
 from incremental_assets.core.schema import Column
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.delta import local_rows
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality import failed_rows, local_measures
 from incremental_assets.quality.groups import Grouping, groupings
 from incremental_assets.quality.numbers import by_filter
 from incremental_assets.quality.records import OperationResult, Records, ScanOperation
-from incremental_assets.quality.rows import Aggregate, Condition, named_by
+from incremental_assets.quality.rows import Aggregate, Condition, Rows, named_by
 from incremental_assets.quality.scan import ScanResult, scan
 
 ADAPTER: TypeAdapter[Rule] = TypeAdapter(AnyRule)
@@ -374,8 +375,8 @@ SPARK_ALONE = {"double_infinite", "double_large", "field_of_other_type", "field_
 # ---------------------------------------------------------------- the scans
 @dataclass(frozen=True)
 class Scanned:
-    """``by_spark``: the same scans, where no rule was measured in this process. ``asked``: for which rules and partitions earlier scans'
-    numbers were wanted."""
+    """``by_spark``: the same scans, where this process has neither measured a rule nor read a row. ``asked``: for which rules and
+    partitions earlier scans' numbers were wanted."""
 
     source: psycopg.Connection
     whole: ScanResult
@@ -471,9 +472,11 @@ def scanned(scanning: Scanning) -> Scanned:
         patch.setattr(failed_rows, "MOST_ROWS", 2)
         part, asked = of_march(), [*scanning.records.asked]
         patch.setattr(local_measures, "MOST_ROWS", -1)
+        patch.setattr(local_rows, "FEW_ROWS", -1)
         by_spark = of_march()
         patch.undo()
         patch.setattr(local_measures, "MOST_ROWS", -1)
+        patch.setattr(local_rows, "FEW_ROWS", -1)
         return Scanned(scanning.project.source, whole, part, odd, (of_all(), by_spark), asked)
 
 
@@ -591,6 +594,22 @@ def test_plain_rules_are_measured_without_spark(scanning: Scanning) -> None:
     measured = local_measures.measure_here(scanning.lake, table, head, scope, rules, in_sql).own
     assert {rule.id for rule in rules if rule.rule in plain and rule.filter is None} - set(measured) == SPARK_ALONE
     assert not {rule.id for rule in rules if rule.filter is not None or rule.rule not in (*plain, "matches_pattern")} & set(measured)
+
+
+def test_few_rows_reach_spark_as_it_reads_them_itself(scanning: Scanning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an expression gives another verdict on few rows than on many: times that are shifted, or a NaN that became NULL."""
+    scope, in_sql = scanning.scope(ScanRequest(ScanMode.partitions, KEYS, True)), ScannedTable(scanning.head.columns, NOW, "UTC")
+
+    def rows() -> Any:
+        table = scanning.lake.table("shop", "mixed")
+        return Rows(lambda: scanning.lake.spark, table, scanning.head, scope, in_sql, may_be_sent=True).frame
+
+    sent = rows()
+    assert "LocalTableScan" in str(sent._explain_string()), "the rows were not sent"
+    monkeypatch.setattr(local_rows, "FEW_ROWS", -1)
+    read = rows()
+    assert sent.schema.simpleString() == read.schema.simpleString()
+    assert sent.exceptAll(read).count() == read.exceptAll(sent).count() == 0 < sent.count()
 
 
 @of(TROUBLE, WHOLE, PART)

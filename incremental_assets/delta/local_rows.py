@@ -10,7 +10,7 @@ import decimal
 import functools
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from incremental_assets.delta.local_query import is_expressible, readable_here, 
 from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import WriteBatch
+from incremental_assets.spark.code_generation import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
+FEW_BYTES = 16 << 20
+"""Up to ``FEW_ROWS`` rows of this size are sent to Spark faster than it finds them by itself: it reads a table's log by queries."""
 MOST_SEARCHED_BYTES = 1 << 30
 """The rows of single files are searched in up to so many bytes of files of the lake, which say nothing of the files that they have."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -140,14 +143,34 @@ def marked(rows: pa.Table, deleted_at: int) -> pa.Table:
     return rows.set_column(at, field, pa.array([deleted_at] * rows.num_rows, pa.int64()).cast(field.type))
 
 
-def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
+def frame_of(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """The rows as a DataFrame. They travel to the Spark server with each query that uses it."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     # The schema is made here, because the session's setting would take times without time zone for such with one.
-    frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+
+
+def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
+    """The same rows, to be joined with the table."""
     # Spark would cut them into a part, and so a file, for each core; and where it joins them with the table, it would shuffle the table.
-    return frame.coalesce(1).hint("broadcast")
+    return frame_of(spark, rows).coalesce(1).hint("broadcast")
+
+
+def few_rows(table: LakeTable, head: Head, condition: Callable[[DeltaTable], str | None]) -> pa.Table | None:
+    """The rows of the table for which a condition of the engine holds, if they are few and this process reads them as Spark does."""
+    schema = arrow_schema(head.columns)
+    try:
+        delta = None if schema is None else readable_here(table, head.version)
+        where = None if delta is None else condition(delta)
+        if schema is None or delta is None or where is None:
+            return None
+        columns = ", ".join(map(double_quoted, schema.names))
+        found = query_within(delta, f'SELECT {columns} FROM "rows" WHERE {where} LIMIT {FEW_ROWS + 1}', FEW_BYTES)
+        return None if found is None or found.num_rows > FEW_ROWS else found.cast(schema)
+    except (DeltaError, pa.ArrowException) as error:
+        log.debug("%s: Spark reads the rows: %s", table.url, error)
+        return None
 
 
 def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:

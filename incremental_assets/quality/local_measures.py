@@ -66,11 +66,9 @@ def measure_here(
     if not chosen:
         return NOTHING
     try:
-        delta = readable_here(table)
+        delta = readable_here(table, head.version)
         if delta is None:
             return NOTHING
-        if delta.version() != head.version:
-            delta.load_as_version(head.version)
         scoped = _Scoped.read(delta, scan_scope, chosen)
         return NOTHING if scoped is None else _Measuring(lake, delta, scan_scope, in_sql, scoped).of(chosen, conditions)
     except (DeltaError, pa.ArrowException) as error:

@@ -14,6 +14,7 @@ from incremental_assets.core.rules.numbers import AggregateRule
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.delta.guards import expr
+from incremental_assets.delta.local_rows import few_rows, frame_of
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.spark_errors import explain, reraise_if_gone
@@ -142,14 +143,22 @@ class Rows:
 
     ``open_spark`` returns the session, and is called at its first use: a scan whose rules are all measured in this process
     (``local_measures``) needs none. ``in_sql`` makes the SQL of its columns. ``passes`` counts how many times these rows, or other rows of
-    the table, were read. ``troubles`` maps the ids of rules that could not be evaluated to the reason.
+    the table, were read. ``troubles`` maps the ids of rules that could not be evaluated to the reason. ``may_be_sent``: whether the rules
+    are about the rows alone, and not about the files that they are in.
     """
 
     def __init__(
-        self, open_spark: Callable[[], "SparkSession"], table: LakeTable, head: Head, scan_scope: ScanScope, in_sql: ScannedTable
+        self,
+        open_spark: Callable[[], "SparkSession"],
+        table: LakeTable,
+        head: Head,
+        scan_scope: ScanScope,
+        in_sql: ScannedTable,
+        *,
+        may_be_sent: bool = False,
     ) -> None:
         self._open_spark, self.table, self.head, self.scan_scope, self.in_sql = open_spark, table, head, scan_scope, in_sql
-        self.passes = 0
+        self.passes, self._may_be_sent = 0, may_be_sent
         self.troubles: dict[str, str] = {}
         self._kinds: dict[str, Any] = {}
 
@@ -161,12 +170,17 @@ class Rows:
     @cached_property
     def whole(self) -> "DataFrame":
         """All rows of the table, with the added column ``PARTITION``."""
-        frame = self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url)
+        return self._with_partition(self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url))
+
+    def _with_partition(self, frame: "DataFrame") -> "DataFrame":
         return frame.withColumn(PARTITION, expr(self.scan_scope.partition or "cast(NULL AS string)"))
 
     @cached_property
     def frame(self) -> "DataFrame":
-        """The rows in the scan scope."""
+        """The rows in the scan scope. Few rows are read in this process, as Spark takes seconds to find out which files a table has."""
+        few = few_rows(self.table, self.head, self.scan_scope.local_condition) if self._may_be_sent else None
+        if few is not None:
+            return self._with_partition(frame_of(self.spark, few))
         return self.whole if self.scan_scope.predicate is None else self.whole.where(self.scan_scope.predicate)
 
     def filtered(self, condition: str | None) -> "DataFrame":

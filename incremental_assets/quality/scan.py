@@ -11,6 +11,7 @@ grouped by takes one more pass, and so does each lookup in another container (``
 """
 
 import datetime
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -37,6 +38,9 @@ from incremental_assets.spark.code_generation import interpret_few
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
+
+_OF_FILES = re.compile(r"_metadata\b|input_file", re.IGNORECASE)
+"""What Spark SQL knows of the file that a row is in."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def scan(
 
     with lake_errors(container.label, table.url):
         here = measure_here(lake, table, head, scan_scope, rules, in_sql)
-        return _Scan(lake, Rows(spark, table, head, scan_scope, in_sql), rules, here).result(earlier, anomalies)
+        rows = Rows(spark, table, head, scan_scope, in_sql, may_be_sent=not any(_OF_FILES.search(repr(rule)) for rule in rules))
+        return _Scan(lake, rows, rules, here).result(earlier, anomalies)
 
 
 class _Scan:
