@@ -9,15 +9,16 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from assets_tests.api.service import READ, TOKENS, WRITE, Service, service
 from assets_tests.harness import Project
-from incremental_assets.api.connections import IDLE_SECONDS
-from incremental_assets.api.guard import MOST_REQUESTS
+from incremental_assets.api.connections import IDLE_SECONDS, MOST_OF_ADDRESS
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.long
@@ -122,15 +123,41 @@ def test_an_oversized_body_is_refused_however_it_comes(api: Service) -> None:
     connection.close()
 
 
-def test_who_has_no_token_cannot_hold_all_connections(api: Service) -> None:
+def test_who_has_no_token_cannot_hold_connections(api: Service) -> None:
     """Connections over which nothing comes, or only the beginning of a request, would keep everybody else out while they are open."""
-    held = [socket.create_connection(("127.0.0.1", api.port), timeout=IDLE_SECONDS + 20) for _ in range(MOST_REQUESTS + 6)]
+    held = [socket.create_connection(("127.0.0.1", api.port), timeout=IDLE_SECONDS + 20) for _ in range(MOST_OF_ADDRESS - 4)]
     for number, one in enumerate(held):
         if number % 2:
             one.sendall(b"GET /api/containers HTTP/1.1\r\nHost: x\r\n")
     assert api.send("GET", "/api/operations?size=1", token=READ)[0] == 200
     for one in held:
         assert one.recv(1) == b"", "the service closes it"
+        one.close()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_one_address_cannot_hold_all_connections(api: Service, reads: bool) -> None:
+    """Otherwise one machine keeps everybody else out: by headers that never end, or by answers that it does not read."""
+    request = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {READ}\r\n".encode()
+    held: list[socket.socket] = []
+    refused = 0
+    for _ in range(600):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.bind(("127.0.0.2", 0))
+        one.settimeout(IDLE_SECONDS * 2 + 20)
+        try:
+            one.connect(("127.0.0.1", api.port))
+            one.sendall(request if reads else (request + b"\r\n") * 400)
+        except OSError:
+            refused += 1
+        held.append(one)
+    for _ in range(5):
+        assert api.send("GET", "/api/operations?size=1", token=READ)[0] == 200
+    time.sleep(2 * IDLE_SECONDS + 5)
+    found = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == api.port and one.status == "ESTABLISHED"]
+    assert [one for one in found if one.raddr and one.raddr.ip == "127.0.0.2"] == [], "the service has closed them"
+    for one in held:
         one.close()
 
 
