@@ -26,6 +26,7 @@ from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
+from incremental_assets.databases.column_numbers import numbers_after, takes_other_names
 from incremental_assets.databases.hidden_rows import policies_read, unknown_policies
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
@@ -154,6 +155,7 @@ class CapturedSync(TableSync):
         captured = self._change_log.captured(before.lsn, before.shape, found.shape)
         # The slot may have been moved while it was read.
         reason = gap_of(before, self._change_log.state(), self._source) or captured.found.reload
+        reason = reason or takes_other_names(self._source.container, self._source.relation(), self._state)
         if reason is not None:
             captured.close()
             return reason
@@ -175,12 +177,14 @@ class CapturedSync(TableSync):
         changed = self._next_rows(before.text_columns)
         self._fetch_keys()
         is_last = not self._keys
+        relation = source.relation()
         state = replace(
             before,
             capture=self._next if is_last else before.capture,
             key=container.primary_key,
             schema=container.schema,
-            relation=source.relation(),
+            relation=relation.id,
+            numbers=numbers_after(plan, container, relation, before),
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,
             policies=policies_read(plan, container, source, before),

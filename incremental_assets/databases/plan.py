@@ -22,11 +22,12 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
+from incremental_assets.databases.column_numbers import takes_other_names, with_numbers
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
-from incremental_assets.databases.stored_state import checked_state
+from incremental_assets.databases.stored_state import checked_state, compared_relation
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -112,7 +113,8 @@ def make_plan(
         )
     server = source.server
     head = table.head()
-    state = checked_state(container, table, head, source, request)
+    relation = compared_relation(container, head, source)
+    state = checked_state(container, table, head, source, relation, request)
     warnings = [*server_warnings(container, server), *index_warnings(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
@@ -128,9 +130,9 @@ def make_plan(
         check_counts_down(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
-    hidden = hides_others(container, source, state)
-    if hidden is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
-        return load(f"loads the whole container anew: {hidden}", domain, nulls, whole=True)
+    other = hides_others(container, source, state) or takes_other_names(container, relation, state)
+    if other is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
+        return load(f"loads the whole container anew: {other}", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.
@@ -183,6 +185,7 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
+        learned = with_numbers(container, relation, state, table, learned)
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 

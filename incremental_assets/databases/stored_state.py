@@ -10,7 +10,7 @@ from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Request
 from incremental_assets.core.watermark import TableState
-from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
 
@@ -30,8 +30,10 @@ def fresh_state(container: Container, source: str) -> TableState:
     )
 
 
-def checked_state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
-    """The sync state in the table's property; None if there is no table or no state.
+def checked_state(
+    container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, relation: Relation, request: Request
+) -> TableState | None:
+    """The sync state in the table's property; None if there is no table or no state. ``relation``: ``compared_relation``.
 
     Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
     more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
@@ -54,8 +56,7 @@ def checked_state(container: Container, table: LakeTable, head: Head | None, sou
         )
     if state.schema not in (None, container.schema):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
-    relation = source.relation() if container.identifier is not None or container.is_captured else None
-    if state.relation is not None and relation is not None and state.relation != relation:
+    if state.relation is not None and relation.id is not None and state.relation != relation.id:
         raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
     if container.is_captured and state.capture is None:
         return state  # it is loaded anew, whatever its strategy and key were
@@ -65,6 +66,12 @@ def checked_state(container: Container, table: LakeTable, head: Head | None, sou
     if state.start != fresh_state(container, "").start:
         raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
     return state
+
+
+def compared_relation(container: Container, head: Head | None, source: SourceDatabase) -> Relation:
+    """What tells the source's table and columns from others of their names. Nothing is asked where all rows are read anyway."""
+    needed = head is not None and (container.identifier is not None or container.is_captured)
+    return source.relation() if needed else Relation()
 
 
 def check_key(container: Container, state: TableState) -> None:

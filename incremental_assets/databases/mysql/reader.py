@@ -25,7 +25,7 @@ from incremental_assets.databases.mysql.queries import (
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
 from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
-from incremental_assets.databases.source import Highest, Policies
+from incremental_assets.databases.source import Highest, Policies, Relation
 
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
 
@@ -40,9 +40,9 @@ class MySQLReader(MySQLSession):
             found = read_tables(self.live, self.container.schema, [self.container.name])
         return found[0] if found else None
 
-    def relation(self) -> str | None:
-        """None: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered."""
-        return None
+    def relation(self) -> Relation:
+        """Nothing: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered."""
+        return Relation()
 
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""
