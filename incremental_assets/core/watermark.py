@@ -150,7 +150,8 @@ class TableState:
     values of columns that were added; None: nowhere. ``policies``: identifies the policies of row security that hid rows from our role;
     empty if none did, None if an earlier version of this product wrote the state, which did not notice them. ``numbers``: the numbers by
     which the source tells columns from others of the same name, those of dropped columns included; None if it has none, or if an earlier
-    version of this product wrote the state.
+    version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
+    (``Relation.mark``).
     """
 
     identifier: str
@@ -173,6 +174,7 @@ class TableState:
     unfilled: Unfilled | None = None
     policies: str | None = None
     numbers: Mapping[str, int] | None = None
+    mark: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -228,6 +230,8 @@ class TableState:
             data["policies"] = self.policies
         if self.numbers is not None:
             data["numbers"] = dict(self.numbers)
+        if self.mark is not None:
+            data["mark"] = self.mark
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -287,6 +291,7 @@ class TableState:
             columns=tuple(data["columns"]) if data.get("columns") is not None else None,
             policies=data.get("policies"),
             numbers=data.get("numbers"),
+            mark=data.get("mark"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

@@ -18,7 +18,7 @@ from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.databases.stored_state import checked_state, compared_relation
+from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
 
@@ -77,7 +77,8 @@ def make_capture_plan(
     if request.mode is Mode.REFRESH:
         return plan(Action.LOAD, "loads the whole container anew: all of it is to be refreshed", (domain,), nulls, whole=True)
     position = state.capture
-    gap = gap_of(position, now, source) or takes_other_names(container, relation, state) or _foreign_rows(container, table, state)
+    gap = ANOTHER if is_another(state, relation) else gap_of(position, now, source)
+    gap = gap or takes_other_names(container, relation, state) or _foreign_rows(container, table, state)
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:

@@ -26,8 +26,9 @@ from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
-from incremental_assets.databases.column_numbers import numbers_after, takes_other_names
+from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.hidden_rows import policies_read, unknown_policies
+from incremental_assets.databases.recreated import relation_after
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import gone_from_source
@@ -177,17 +178,15 @@ class CapturedSync(TableSync):
         changed = self._next_rows(before.text_columns)
         self._fetch_keys()
         is_last = not self._keys
-        relation = source.relation()
         state = replace(
             before,
             capture=self._next if is_last else before.capture,
             key=container.primary_key,
             schema=container.schema,
-            relation=relation.id,
-            numbers=numbers_after(plan, container, relation, before),
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,
             policies=policies_read(plan, container, source, before),
+            **relation_after(plan, container, source.relation(), before),
             columns=tuple(column.name for column in snapshot.columns),
         )
         self.result.warnings += unknown_policies(container, source, before)

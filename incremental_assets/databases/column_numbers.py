@@ -27,6 +27,8 @@ def takes_other_names(container: Container, relation: Relation, state: TableStat
     """Which columns are not those any more that the table in the lake has under their names, in words; None if all are, or if that is not
     known."""
     before, now = known_numbers(state), numbers_read(container, relation)
+    if state is not None and state.relation is not None and state.relation != relation.id:
+        return None  # the numbers of another table say nothing
     if before is None:
         return _is_reordered(state, now)
     names, numbers = {number: name for name, number in before.items()}, {name.lower(): number for name, number in before.items()}
@@ -73,17 +75,19 @@ def numbers_after(plan: Plan, container: Container, relation: Relation, before: 
     return before.numbers
 
 
-def with_numbers(
+def with_relation(
     container: Container, relation: Relation, state: TableState | None, table: LakeTable, learned: TableState | None
 ) -> TableState | None:
-    """The state to store although nothing is to be done: with the numbers, where an earlier version has filled the table.
+    """The state to store although nothing is to be done: with what tells the table and its columns from others, where it is not known yet.
 
     The fingerprint has just shown that the columns are those of the last sync. ``learned``: what is to be stored anyway.
     """
     known = learned or state
-    if known is None or known.numbers is not None or not relation.numbers or not is_set_without_spark(table):
-        return learned
-    return replace(known, numbers=numbers_read(container, relation))
+    if known is None:
+        return None
+    numbers = known.numbers if known.numbers is not None and known.relation == relation.id else numbers_read(container, relation) or None
+    told = replace(known, relation=relation.id, numbers=numbers, mark=relation.mark)
+    return told if told != known and is_set_without_spark(table) else learned
 
 
 def unknown_numbers(container: Container, before: TableState, after: TableState) -> list[str]:

@@ -14,9 +14,9 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.unfilled import Unfilled, left, windows_of_values
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
-from incremental_assets.databases.column_numbers import numbers_after
 from incremental_assets.databases.hidden_rows import policies_read
 from incremental_assets.databases.plan import TablePlan
+from incremental_assets.databases.recreated import relation_after
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.table import LakeTable
 
@@ -43,7 +43,6 @@ def next_state(
     # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has changed
     # the table's rows. Without a fingerprint the next sync reads the lag window again.
     kept = before.fingerprint if moved.watermark == before.watermark and table.is_as_left(before.data_version) else None
-    relation = source.relation()
     return replace(
         before,
         watermark=moved.watermark,
@@ -53,11 +52,10 @@ def next_state(
         key=container.primary_key,
         source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
         schema=container.schema,
-        relation=relation.id,
-        numbers=numbers_after(plan, container, relation, before),
         excluded_columns=container.options.exclude_columns,
         capture=None,
         policies=policies_read(plan, container, source, before),
+        **relation_after(plan, container, source.relation(), before),
     )
 
 
