@@ -415,8 +415,8 @@ MUTANTS = (
     Mutant(
         "A table that was dropped and created anew counts as the old one",
         "databases/stored_state.py",
-        "relation is not None and state.relation != relation:",
-        "relation is not None and False:",
+        "relation.id is not None and state.relation != relation.id",
+        "relation.id is not None and False",
         "test_source_trouble.py::test_a_table_dropped_and_created_anew_is_refused",
     ),
     Mutant(

@@ -63,7 +63,7 @@ def leave_synced(definition: TableDefinition, instance: dg.DagsterInstance) -> N
             fingerprint=reader.fingerprint((container.lag_window.window(highest),), container.has_null_identifiers),
             data_version=0,
             loaded=True,
-            relation=reader.relation(),
+            relation=reader.relation().id,
         )
     table = LakeTable(lake_root(), *container.key_path)
     properties = {CONTAINER_PROPERTY: container.label, STATE_PROPERTY: state.to_json(container.cursor_type)}

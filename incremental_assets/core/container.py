@@ -52,6 +52,15 @@ class RowSecurity(str, Enum):
     ACCEPT = "accept"
 
 
+class WhenRecreated(str, Enum):
+    """What a sync does where the table is another one than before, under its name. ``REFUSE``: it fails. ``RELOAD``: it loads the container
+    anew. ``ADOPT``: it goes on if the rows below the watermark are equal in source and lake, and loads the container anew otherwise."""
+
+    REFUSE = "refuse"
+    RELOAD = "reload"
+    ADOPT = "adopt"
+
+
 class Kind(str, Enum):
     """The kind of object that a container is in its source; ``FILES`` are the files of a folder that a glob matches.
 
@@ -220,6 +229,7 @@ class ContainerOptions:
     max_deleted_share: float = MOST_SHARE
     capture: Capture | None = None  # None: the datastore's setting applies
     row_security: RowSecurity | None = None  # None: the datastore's setting applies
+    when_recreated: WhenRecreated | None = None  # None: the datastore's setting applies
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 
@@ -359,6 +369,11 @@ class Container:
     def row_security(self) -> RowSecurity:
         """What a sync does with row security. Resolved options have the datastore's setting where they have none of their own."""
         return self.options.row_security or RowSecurity.REFUSE
+
+    @property
+    def when_recreated(self) -> WhenRecreated:
+        """What a sync does where the table is another one than before, by the same rule."""
+        return self.options.when_recreated or WhenRecreated.REFUSE
 
     @property
     def has_null_identifiers(self) -> bool:

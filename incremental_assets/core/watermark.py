@@ -6,6 +6,7 @@ docs/how-a-sync-works.md explains the rule and its limits; assets_tests/core/tes
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -147,7 +148,10 @@ class TableState:
     since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it. ``columns``:
     those that the last sync has read; None if an earlier version of this product wrote the state. ``unfilled``: where older rows lack
     values of columns that were added; None: nowhere. ``policies``: identifies the policies of row security that hid rows from our role;
-    empty if none did, None if an earlier version of this product wrote the state, which did not notice them.
+    empty if none did, None if an earlier version of this product wrote the state, which did not notice them. ``numbers``: the numbers by
+    which the source tells columns from others of the same name, those of dropped columns included; None if it has none, or if an earlier
+    version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
+    (``Relation.mark``).
     """
 
     identifier: str
@@ -169,6 +173,8 @@ class TableState:
     columns: tuple[str, ...] | None = None
     unfilled: Unfilled | None = None
     policies: str | None = None
+    numbers: Mapping[str, int] | None = None
+    mark: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -222,6 +228,10 @@ class TableState:
             data["columns"] = list(self.columns)
         if self.policies is not None:
             data["policies"] = self.policies
+        if self.numbers is not None:
+            data["numbers"] = dict(self.numbers)
+        if self.mark is not None:
+            data["mark"] = self.mark
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -280,6 +290,8 @@ class TableState:
             capture=CapturePosition.from_json(data.get("capture")),
             columns=tuple(data["columns"]) if data.get("columns") is not None else None,
             policies=data.get("policies"),
+            numbers=data.get("numbers"),
+            mark=data.get("mark"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

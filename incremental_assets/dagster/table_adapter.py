@@ -26,15 +26,16 @@ from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
 from incremental_assets.dagster.watermarks import newest_watermark, reported_version
-from incremental_assets.databases.audit import audit
+from incremental_assets.databases.audit import audit, compare_below
 from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.dialect import Dialect
 from incremental_assets.databases.plan import TablePlan, make_plan
+from incremental_assets.databases.recreated import decided
 from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
-from incremental_assets.databases.source import SourceDatabase, along_axis
+from incremental_assets.databases.source import Relation, SourceDatabase, along_axis
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
@@ -101,6 +102,18 @@ class TableAdapter:
         partitions = container_partitions(self.definition, instance)
         event = newest_watermark(instance, container)
         plan = self._made(instance, container, reader, table, partitions, request, event)
+        if plan.doubt is not None:
+            scope.start_spark()
+            log(f"{container.label}: {plan.reason}")
+            with reader.snapshot():
+                rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
+                below = plan.windows[0].lower
+                found, seen = compare_below(rows, lambda: scope.spark, table, container, reader, below), reader.relation()
+            plan = decided(container, plan, found) or self._made(
+                instance, container, reader, table, partitions, request, event, proved=seen
+            )
+            if plan.doubt is not None:
+                raise SourceError(f"{container.label}: its table was made anew while it was compared; sync again.")
         if plan.action is Action.SKIP and request.audit is not None:
             scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
@@ -202,10 +215,11 @@ class TableAdapter:
         request: Request,
         event: int | None,
         counts: SlotCounts | None = None,
+        proved: Relation | None = None,
     ) -> TablePlan:
         if not container.is_captured:
             reported = None if container.partitioned_on is None else reported_version(instance, container)
-            return make_plan(container, reader, table, partitions, request, event, reported)
+            return make_plan(container, reader, table, partitions, request, event, reported, proved)
         settings, counts = self.definition.settings, counts or SlotCounts()
         log, most = reader.change_log(settings.slot), settings.capture_warning_bytes
         return make_capture_plan(container, reader, log, table, partitions, request, event, counts, most)

@@ -60,6 +60,29 @@ def audit(
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started, following=following)
 
 
+def compare_below(
+    snapshot: SourceSnapshot,
+    spark: Callable[[], "SparkSession"],
+    table: LakeTable,
+    container: Container,
+    source: SourceDatabase,
+    upper: int | None,
+) -> Comparison:
+    """Compares the rows with an identifier below ``upper`` with the snapshot, which must be held; as one, and not by partitions."""
+    head = table.head()
+    assert head is not None and container.identifier is not None
+    in_source = {column.name.lower() for column in snapshot.columns}
+    columns = [column for column in head.columns if column.name.lower() in in_source]
+    plain, before = replace(container, partitioning=None, partitioned_on=None), source.container
+    lake = LakeHashedRows(spark, table, head.version, plain, columns, _marks(container, head, in_source))
+    windows = _within((container.identifier.domain,), Window(None, upper))
+    source.container = plain
+    try:
+        return compare(snapshot.hashed_rows(columns), lake, None, RowScope(windows, False))
+    finally:
+        source.container = before
+
+
 def _scope(source: SourceDatabase, partitions: Partitions | None, request: AuditRequest, most: int) -> tuple[RowScope, int | None]:
     """The rows to be compared now, and where the next comparison goes on; None: nowhere.
 

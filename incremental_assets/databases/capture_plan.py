@@ -14,10 +14,11 @@ from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.databases.change_log import ChangeLog, LogState, Since
+from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.databases.stored_state import checked_state
+from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
 
@@ -48,7 +49,8 @@ def make_capture_plan(
     if request.sweep:
         raise ConfigurationError(f"{container.label}: it follows the log of its source, which has all deletes: there is nothing to sweep.")
     head = table.head()
-    state = checked_state(container, table, head, source, request)
+    relation = compared_relation(container, head, source)
+    state = checked_state(container, table, head, source, relation, request)
     now = log.state()
     domain = container.identifier.domain if container.identifier else EVERYTHING
     retained = RetainedLog(now.slot, now.retained, warning_bytes)
@@ -75,7 +77,8 @@ def make_capture_plan(
     if request.mode is Mode.REFRESH:
         return plan(Action.LOAD, "loads the whole container anew: all of it is to be refreshed", (domain,), nulls, whole=True)
     position = state.capture
-    gap = gap_of(position, now, source) or _foreign_rows(container, table, state)
+    gap = ANOTHER if is_another(state, relation) else gap_of(position, now, source)
+    gap = gap or takes_other_names(container, relation, state) or _foreign_rows(container, table, state)
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:

@@ -26,7 +26,9 @@ from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
+from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.hidden_rows import policies_read, unknown_policies
+from incremental_assets.databases.recreated import relation_after
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import gone_from_source
@@ -154,6 +156,7 @@ class CapturedSync(TableSync):
         captured = self._change_log.captured(before.lsn, before.shape, found.shape)
         # The slot may have been moved while it was read.
         reason = gap_of(before, self._change_log.state(), self._source) or captured.found.reload
+        reason = reason or takes_other_names(self._source.container, self._source.relation(), self._state)
         if reason is not None:
             captured.close()
             return reason
@@ -180,10 +183,10 @@ class CapturedSync(TableSync):
             capture=self._next if is_last else before.capture,
             key=container.primary_key,
             schema=container.schema,
-            relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,
             policies=policies_read(plan, container, source, before),
+            **relation_after(plan, container, source.relation(), before),
             columns=tuple(column.name for column in snapshot.columns),
         )
         self.result.warnings += unknown_policies(container, source, before)

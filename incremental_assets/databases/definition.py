@@ -17,7 +17,15 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, RegularScan, RowSecurity, SourceTable
+from incremental_assets.core.container import (
+    AuditSettings,
+    Container,
+    ContainerOptions,
+    RegularScan,
+    RowSecurity,
+    SourceTable,
+    WhenRecreated,
+)
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
@@ -49,7 +57,8 @@ class DatastoreSettings:
     ``row_security``: what syncs of containers do with it that do not say it themselves. ``schedule`` and ``maintenance``: when syncs and
     maintenance run. ``keep_days``: how many days runs and records of scans are kept (None: for ever). ``incremental``: the incremental
     identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of tables that are not synced.
-    ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
+    ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none. ``when_recreated``: what syncs of
+    containers do that do not say it themselves, where the table is another one than before.
     """
 
     name: str
@@ -79,6 +88,7 @@ class DatastoreSettings:
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
     auto_identifiers: bool = False
+    when_recreated: WhenRecreated = WhenRecreated.REFUSE
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
 
     def __post_init__(self) -> None:
@@ -210,7 +220,12 @@ class TableDefinition:
     def _resolve(self, table: SourceTable) -> Container:
         settings, detected = self.settings, self._detected
         own = settings.options.get(table.name, ContainerOptions())
-        options = replace(own, capture=settings.captures(table), row_security=settings.row_security_of(table.name))
+        options = replace(
+            own,
+            capture=settings.captures(table),
+            row_security=settings.row_security_of(table.name),
+            when_recreated=own.when_recreated or settings.when_recreated,
+        )
         spec = settings.specs.get(table.name)
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:

@@ -16,6 +16,7 @@ from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
 from incremental_assets.databases.hidden_rows import policies_read
 from incremental_assets.databases.plan import TablePlan
+from incremental_assets.databases.recreated import relation_after
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.table import LakeTable
 
@@ -51,10 +52,10 @@ def next_state(
         key=container.primary_key,
         source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
         schema=container.schema,
-        relation=source.relation(),
         excluded_columns=container.options.exclude_columns,
         capture=None,
         policies=policies_read(plan, container, source, before),
+        **relation_after(plan, container, source.relation(), before),
     )
 
 

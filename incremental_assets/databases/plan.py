@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.deletes import is_due
 from incremental_assets.core.errors import ConfigurationError
@@ -22,11 +22,12 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
+from incremental_assets.databases.column_numbers import takes_other_names, with_relation
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
-from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
-from incremental_assets.databases.stored_state import checked_state
+from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, checked_state, compared_relation, is_another, is_doubted
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -39,6 +40,8 @@ class TablePlan(Plan):
     table will be replaced, with its schema. ``applies``: what the source's log has is applied, and ``windows`` is empty. ``by_partition``:
     the windows are those of partitions that are cut along another column than the identifier (``Container.partitioned_on``).
     ``reports_all``: rows of such a container were written of which no event tells the partitions, so that all of these are reported.
+    ``doubt``: why the source's table may be another one, in words, so that the rows below the watermark are to be compared first
+    (``is_certain``: it is another one). ``proved``: what told the source's table from others when that comparison has found it equal.
     """
 
     windows: tuple[Window, ...]
@@ -47,6 +50,9 @@ class TablePlan(Plan):
     applies: bool = False
     by_partition: bool = False
     reports_all: bool = False
+    doubt: str | None = None
+    is_certain: bool = False
+    proved: Relation | None = None
 
     @property
     def reading(self) -> Container:
@@ -95,13 +101,15 @@ def make_plan(
     request: Request,
     event: int | None,
     reported: int | None = None,
+    proved: Relation | None = None,
 ) -> TablePlan:
     """Plans one sync.
 
     ``event`` is the watermark of the newest event in Dagster's log that has one, as an integer of the cursor type; None if there is no such
     event. ``reported``: the Delta version that the newest event has reported, for a container whose partitions are cut along another
-    column; None if there is none. Raises ConfigurationError if the request does not fit the container, RebuildNeeded if the table does not
-    fit the container or the source any more, LakeError or SourceError if one of them cannot be read. Planning writes nothing.
+    column; None if there is none. ``proved``: see ``TablePlan``. Raises ConfigurationError if the request does not fit the container,
+    RebuildNeeded if the table does not fit the container or the source any more, LakeError or SourceError if one of them cannot be read.
+    Planning writes nothing.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -112,11 +120,12 @@ def make_plan(
         )
     server = source.server
     head = table.head()
-    state = checked_state(container, table, head, source, request)
+    relation = compared_relation(container, head, source)
+    state = checked_state(container, table, head, source, relation, request, proved)
     warnings = [*server_warnings(container, server), *index_warnings(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
-    common = undecided(container, request, head, state, event, warnings)
+    common = replace(undecided(container, request, head, state, event, warnings), proved=proved)
     if container.partitioned_on is not None:
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
@@ -128,9 +137,12 @@ def make_plan(
         check_counts_down(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
-    hidden = hides_others(container, source, state)
-    if hidden is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
-        return load(f"loads the whole container anew: {hidden}", domain, nulls, whole=True)
+    other = hides_others(container, source, state) or takes_other_names(container, relation, state)
+    another = is_another(state, relation) and relation != proved
+    if another and (container.when_recreated is WhenRecreated.RELOAD or request.mode is Mode.REFRESH):
+        other = ANOTHER
+    if other is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
+        return load(f"loads the whole container anew: {other}", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.
@@ -158,6 +170,10 @@ def make_plan(
         return plan(Action.REFRESH, reason, windows, nulls and everything, by_partition=by_partition)
     lag_window = container.lag_window.window(watermark)
     reads = f"reads what is new since the watermark {_shown(container, watermark)}"
+    if another or (is_doubted(state, relation) and relation != proved and lag_window.lower is not None):
+        what = ANOTHER if another else DOUBTED
+        reason = f"compares the rows below the watermark first: {what}"
+        return plan(Action.SYNC, reason, (lag_window,), nulls, doubt=what, is_certain=another)
     sweeps = _sweeps(container, state, request)
     if sweeps is not None:  # even if nothing is new
         return plan(Action.SYNC, f"{reads}, and {sweeps}", (lag_window,), nulls, sweep=True)
@@ -183,6 +199,7 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
+        learned = with_relation(container, relation, state, table, learned)
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 

@@ -8,7 +8,7 @@ A second kind of database implements both protocols in a folder beside ``postgre
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -51,6 +51,21 @@ class Server:
     hides_transactions: bool = False
     weaker_promise: str = ""
     not_set: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What tells the container's table from others of the same name, and its columns from others of the same name.
+
+    ``id``: an id that no other table of the database ever gets; None if there is none, as for views. ``numbers``: the numbers of the
+    columns by their names: no other column of the table ever gets one, and a renamed column keeps it. Empty if the source has none.
+    ``mark``: another one if the table or a column is another one, and after some other statements, too, so that it raises a doubt and
+    proves nothing; None if there is an id, or nothing like it.
+    """
+
+    id: str | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    mark: str | None = None
 
 
 @dataclass(frozen=True)
@@ -201,8 +216,8 @@ class SourceDatabase(Protocol):
         """The container as the source has it now, without sizes and spans; None if it no longer exists."""
         ...
 
-    def relation(self) -> str | None:
-        """An id by which a table that was dropped and created anew is recognised; None if there is none."""
+    def relation(self) -> Relation:
+        """The table's id and the numbers of its columns, as far as the source has them."""
         ...
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:

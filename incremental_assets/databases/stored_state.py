@@ -4,14 +4,17 @@ Belongs here: the refusals of a table that was filled otherwise than the contain
 text (``core.watermark``), and what a sync stores (``next_state``).
 """
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Request
 from incremental_assets.core.watermark import TableState
-from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
+
+ANOTHER = "its table was dropped and created anew"
+DOUBTED = "its table, or one of its columns, may be another one under its name"
 
 
 def fresh_state(container: Container, source: str) -> TableState:
@@ -30,8 +33,17 @@ def fresh_state(container: Container, source: str) -> TableState:
     )
 
 
-def checked_state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
-    """The sync state in the table's property; None if there is no table or no state.
+def checked_state(
+    container: Container,
+    table: LakeTable,
+    head: Head | None,
+    source: SourceDatabase,
+    relation: Relation,
+    request: Request,
+    proved: Relation | None = None,
+) -> TableState | None:
+    """The sync state in the table's property; None if there is no table or no state. ``relation``: ``compared_relation``. ``proved``: that
+    of a source's table whose rows were found equal to those in the lake.
 
     Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
     more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
@@ -54,9 +66,8 @@ def checked_state(container: Container, table: LakeTable, head: Head | None, sou
         )
     if state.schema not in (None, container.schema):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
-    relation = source.relation() if container.identifier is not None or container.is_captured else None
-    if state.relation is not None and relation is not None and state.relation != relation:
-        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
+    if is_another(state, relation) and relation != proved and container.when_recreated is WhenRecreated.REFUSE:
+        raise recreated_refusal(container, f"{ANOTHER}, so that its rows below the watermark are unknown")
     if container.is_captured and state.capture is None:
         return state  # it is loaded anew, whatever its strategy and key were
     if state.strategy != container.strategy.value:
@@ -65,6 +76,27 @@ def checked_state(container: Container, table: LakeTable, head: Head | None, sou
     if state.start != fresh_state(container, "").start:
         raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
     return state
+
+
+def compared_relation(container: Container, head: Head | None, source: SourceDatabase) -> Relation:
+    """What tells the source's table and columns from others of their names. Nothing is asked where all rows are read anyway."""
+    needed = head is not None and (container.identifier is not None or container.is_captured)
+    return source.relation() if needed else Relation()
+
+
+def is_another(state: TableState | None, relation: Relation) -> bool:
+    """Whether the source's table is certainly another one than that from which the table in the lake was filled."""
+    return state is not None and state.relation is not None and relation.id is not None and state.relation != relation.id
+
+
+def is_doubted(state: TableState | None, relation: Relation) -> bool:
+    """Whether it may be another one, or one of its columns."""
+    return state is not None and state.mark is not None and relation.mark is not None and state.mark != relation.mark
+
+
+def recreated_refusal(container: Container, what: str) -> RebuildNeeded:
+    """The error where the table is another one than before."""
+    return RebuildNeeded(f"{_rebuild(container, what)}. If this happens regularly, write when_recreated: adopt, or reload")
 
 
 def check_key(container: Container, state: TableState) -> None:

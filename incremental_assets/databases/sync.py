@@ -23,6 +23,7 @@ from incremental_assets.core.unfilled import left_by_audit, message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
 from incremental_assets.databases.audit import audit
+from incremental_assets.databases.column_numbers import unknown_numbers
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
 from incremental_assets.databases.next_state import next_state, unfilled_after
@@ -228,7 +229,9 @@ class TableSync(ContainerSync):
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)
         self.result.warnings += unknown_policies(container, self._source, before)
-        return next_state(self._plan, self._source, self.table, container, before, scope, moved)
+        after = next_state(self._plan, self._source, self.table, container, before, scope, moved)
+        self.result.messages += unknown_numbers(container, before, after)
+        return after
 
     def _columns_as_text(self) -> tuple[str, ...]:
         """The columns of a load whose values no type of the lake can hold.

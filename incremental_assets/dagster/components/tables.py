@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull, RowSecurity
+from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
@@ -98,6 +98,9 @@ class ContainerEntry(QualityEntry):
     row_security: RowSecurity | None = Field(
         default=None, description="rows that policies hide: refuse, or accept; default: as the datastore"
     )
+    when_recreated: WhenRecreated | None = Field(
+        default=None, description="the table was dropped and created anew: refuse, reload or adopt; default: as the datastore"
+    )
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -158,6 +161,7 @@ class TableDatastore(DatastoreComponent):
     ] = field(default_factory=dict)
     exclude: Sequence[str] = field(default_factory=list)
     identifiers: Literal["auto", "yaml"] = "yaml"
+    when_recreated: Literal["refuse", "reload", "adopt"] = "refuse"
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -213,6 +217,7 @@ class TableDatastore(DatastoreComponent):
             "options": {table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             "exclude": tuple(self.exclude),
             "auto_identifiers": self.identifiers == "auto",
+            "when_recreated": WhenRecreated(self.when_recreated),
             "catalog": self.catalog.settings(self.name),
         }
 

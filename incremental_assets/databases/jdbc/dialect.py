@@ -6,7 +6,7 @@ Belongs here: what cannot be done for a container through JDBC, and passing the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.container import Container, SourceTable, WhenRecreated
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -33,7 +33,10 @@ class JdbcDialect:
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         options = container.options
-        apart = {"partition_by with another column than the identifier": container.partitioned_on is not None}
+        apart = {
+            "partition_by with another column than the identifier": container.partitioned_on is not None,
+            "when_recreated: reload or adopt": container.when_recreated is not WhenRecreated.REFUSE,
+        }
         expect_one_reader(label, "containers that are read through JDBC", container, apart)
         if container.identifier is not None and container.lag_is_auto:
             unit = "seconds" if container.identifier.cursor_type.is_time else "values"

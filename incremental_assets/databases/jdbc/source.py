@@ -26,7 +26,7 @@ from incremental_assets.databases.jdbc.reader import JdbcReader
 from incremental_assets.databases.jdbc.session import JdbcSession
 from incremental_assets.databases.jdbc.types import carried_columns
 from incremental_assets.databases.limits import Limits
-from incremental_assets.databases.source import Policies, Server, WindowRead
+from incremental_assets.databases.source import Policies, Relation, Server, WindowRead
 from incremental_assets.delta.hashed_rows import SparkHashedRows
 from incremental_assets.delta.local_rows import local_frame
 from incremental_assets.delta.sql import key_text
@@ -83,9 +83,9 @@ class JdbcSource(JdbcReader):
             hides_transactions=True,
         )
 
-    def relation(self) -> str | None:
-        """None: JDBC has no id by which a table that was dropped and created anew is recognised."""
-        return None
+    def relation(self) -> Relation:
+        """Nothing: JDBC has no id by which a table that was dropped and created anew is recognised."""
+        return Relation()
 
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from incremental_assets.core.container import Identifier, SourceTable
+from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
 from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
@@ -25,8 +25,15 @@ from incremental_assets.databases.mysql.queries import (
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
 from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
-from incremental_assets.databases.source import Highest, Policies
+from incremental_assets.databases.source import Highest, Policies, Relation
 
+_CREATED = "select create_time from information_schema.tables where table_schema = %s and table_name = %s"
+_NAMES = "select column_name from information_schema.columns where table_schema = %s and table_name = %s order by ordinal_position"
+# InnoDB has an id for each partition of a table, and encodes names as those of files.
+_INNODB_ID = (
+    "select table_id from information_schema.innodb_{}tables where substring_index(cast(name as binary), '#P#', 1) ="
+    " concat(cast(convert(%s using filename) as binary), '/', cast(convert(%s using filename) as binary)) order by table_id"
+)
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
 
 
@@ -40,9 +47,20 @@ class MySQLReader(MySQLSession):
             found = read_tables(self.live, self.container.schema, [self.container.name])
         return found[0] if found else None
 
-    def relation(self) -> str | None:
-        """None: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered."""
-        return None
+    def relation(self) -> Relation:
+        """A mark alone: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered.
+
+        It is made of the time when the table was created, of InnoDB's own id of it, which needs the privilege PROCESS, and of the columns'
+        names in their order.
+        """
+        container = self.container
+        if container.kind is not Kind.TABLE:
+            return Relation()
+        place = (container.schema, container.name)
+        said = [self.rows(_CREATED, place), self.rows(_NAMES, place)]
+        if self.server.shows_activity:
+            said.append(self.rows(_INNODB_ID.format("sys_" if self.live.is_mariadb else ""), place))
+        return Relation(mark=hashlib.md5(repr(said).encode(), usedforsecurity=False).hexdigest())
 
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""

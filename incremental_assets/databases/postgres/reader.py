@@ -31,7 +31,7 @@ from incremental_assets.databases.postgres.queries import (
 from incremental_assets.databases.postgres.row_security import policies_of
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.databases.source import Highest, Policies
+from incremental_assets.databases.source import Highest, Policies, Relation
 
 _BUCKET_TYPES = {
     CursorType.INTEGER: "numeric",
@@ -39,6 +39,10 @@ _BUCKET_TYPES = {
     CursorType.TIMESTAMP_NTZ: "timestamp",
     CursorType.TIMESTAMP: "timestamptz",
 }
+_RELATION = """
+select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
+                                     where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
+"""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,13 @@ class PostgresReader(PostgresSession):
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
-    def relation(self) -> str | None:
-        """The OID of the table as text, by which a table that was dropped and created anew is recognised.
+    def relation(self) -> Relation:
+        """The OID of the table, by which a table that was dropped and created anew is recognised, and the numbers of its columns.
 
-        The result is None for views: a view that is created anew still shows the same rows.
+        There is no id of a view: a view that is created anew still shows the same rows.
         """
-        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
-            return None
-        return self._row("select %(r)s::regclass::oid::text", {"r": self._regclass()})[0]
+        oid, numbers = self._row(_RELATION, {"r": self._regclass()})
+        return Relation(oid if self.container.kind in (Kind.TABLE, Kind.PARTITIONED) else None, numbers or {})
 
     def policies(self) -> Policies:
         """See ``SourceDatabase.policies``."""

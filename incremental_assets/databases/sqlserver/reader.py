@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
 from incremental_assets.core.window import Window
-from incremental_assets.databases.source import Highest, Policies
+from incremental_assets.databases.source import Highest, Policies, Relation
 from incremental_assets.databases.sqlserver.connection import driver, source_errors
 from incremental_assets.databases.sqlserver.introspect import IDENTITY, read_tables
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, quoted, relation
@@ -54,12 +54,12 @@ class SQLServerReader(SQLServerSession):
             found = read_tables(self.live, self.container.schema, [self.container.name])
         return found[0] if found else None
 
-    def relation(self) -> str | None:
-        """The table's object id, by which a table that was dropped and created anew is recognised; None for a view."""
+    def relation(self) -> Relation:
+        """The table's object id and the numbers of its columns; nothing for a view."""
         if self.container.kind is not Kind.TABLE:
-            return None
-        found = self.value(object_query(self.container))
-        return None if found is None else str(found)
+            return Relation()
+        found = self.rows(object_query(self.container))
+        return Relation(str(found[0][0]), {name: int(number) for _, name, number in found}) if found else Relation()
 
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""

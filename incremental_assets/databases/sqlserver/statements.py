@@ -55,8 +55,8 @@ def last_drawn_query(container: Container) -> str:
 
 
 def object_query(container: Container) -> str:
-    """The id of the table, which another table of the same name does not have."""
-    return f"select object_id({text_literal(relation(container))}, N'U')"
+    """The id of the table, which another table of the same name does not have, with the names and the numbers of its columns."""
+    return f"select object_id, name, column_id from sys.columns where object_id = object_id({text_literal(relation(container))}, N'U')"
 
 
 def starts_query(container: Container, windows: Sequence[Window], width: int) -> str:
