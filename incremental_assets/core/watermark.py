@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from incremental_assets.core.capture import CapturePosition
-from incremental_assets.core.container import Identifier
+from incremental_assets.core.container import Identifier, Inherited
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.unfilled import Unfilled
@@ -147,7 +147,8 @@ class TableState:
     since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it. ``columns``:
     those that the last sync has read; None if an earlier version of this product wrote the state. ``unfilled``: where older rows lack
     values of columns that were added; None: nowhere. ``policies``: identifies the policies of row security that hid rows from our role;
-    empty if none did, None if an earlier version of this product wrote the state, which did not notice them.
+    empty if none did, None if an earlier version of this product wrote the state, which did not notice them. ``inherited``: whose rows it
+    has (``Container.inherited``); None if an earlier version wrote the state, which always read those of all heirs.
     """
 
     identifier: str
@@ -169,6 +170,7 @@ class TableState:
     columns: tuple[str, ...] | None = None
     unfilled: Unfilled | None = None
     policies: str | None = None
+    inherited: Inherited | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -222,6 +224,8 @@ class TableState:
             data["columns"] = list(self.columns)
         if self.policies is not None:
             data["policies"] = self.policies
+        if self.inherited is not None:
+            data["inherited"] = self.inherited.value
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -280,6 +284,7 @@ class TableState:
             capture=CapturePosition.from_json(data.get("capture")),
             columns=tuple(data["columns"]) if data.get("columns") is not None else None,
             policies=data.get("policies"),
+            inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

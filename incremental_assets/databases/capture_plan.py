@@ -17,6 +17,7 @@ from incremental_assets.databases.change_log import ChangeLog, LogState, Since
 from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source_checks import check_inherited, read_otherwise
 from incremental_assets.databases.stored_state import checked_state
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
@@ -47,6 +48,7 @@ def make_capture_plan(
         raise ConfigurationError(f"{container.label}: it has no partitions.")
     if request.sweep:
         raise ConfigurationError(f"{container.label}: it follows the log of its source, which has all deletes: there is nothing to sweep.")
+    check_inherited(container)
     head = table.head()
     state = checked_state(container, table, head, source, request)
     now = log.state()
@@ -75,7 +77,7 @@ def make_capture_plan(
     if request.mode is Mode.REFRESH:
         return plan(Action.LOAD, "loads the whole container anew: all of it is to be refreshed", (domain,), nulls, whole=True)
     position = state.capture
-    gap = gap_of(position, now, source) or _foreign_rows(container, table, state)
+    gap = gap_of(position, now, source) or _foreign_rows(container, table, state) or read_otherwise(container, state)
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:

@@ -25,7 +25,7 @@ from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
+from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_inherited, read_otherwise
 from incremental_assets.databases.stored_state import checked_state
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
@@ -110,6 +110,7 @@ def make_plan(
             f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
             f"YAML. Use the mode incremental, and add deletes where it is missing."
         )
+    check_inherited(container)
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
@@ -128,9 +129,9 @@ def make_plan(
         check_counts_down(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
-    hidden = hides_others(container, source, state)
-    if hidden is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
-        return load(f"loads the whole container anew: {hidden}", domain, nulls, whole=True)
+    others = hides_others(container, source, state) or (read_otherwise(container, state) if state is not None else None)
+    if others is not None and (request.mode is Mode.INCREMENTAL or request.keys is None):
+        return load(f"loads the whole container anew: {others}", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.

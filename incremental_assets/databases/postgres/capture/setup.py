@@ -15,6 +15,7 @@ from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.capture.slot import PLUGIN, SlotQueries, captured_names, lost
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask
 from incremental_assets.databases.postgres.failures import source_errors
+from incremental_assets.databases.postgres.queries import relation
 
 CREATE_SECONDS = 60
 """How long the creation of a slot waits for the transactions to end that have written something."""
@@ -100,7 +101,7 @@ class CaptureSetup:
         if not missing:
             yield Step("publication", "there", None)
             return True
-        tables = sql.SQL(", ").join(sql.Identifier(one.schema, one.name) for one in missing)
+        tables = sql.SQL(", ").join(map(relation, missing))
         text = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}")
         statement = text.format(sql.Identifier(self._slot), tables).as_string(None)
         step = self._taken("publication", statement)

@@ -19,7 +19,8 @@ from incremental_assets.databases.postgres.connection import ask
 PLUGIN = "pgoutput"
 PARTS = """with recursive parts as (
   select %(relation)s::regclass::oid as oid, ''::text as attached
-  union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid)
+  union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid
+    join pg_class heir on heir.oid = i.inhrelid where heir.relispartition)
   select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached
   from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
 """The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
@@ -163,7 +164,8 @@ def captured_names(connection: psycopg.Connection, slot: str, schema: str) -> li
         """with recursive listed as (
             select c.oid from pg_publication_tables t join pg_namespace n on n.nspname = t.schemaname
               join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename where t.pubname = %(slot)s
-            union select i.inhparent from pg_inherits i join listed on i.inhrelid = listed.oid)
+            union select i.inhparent from pg_inherits i join listed on i.inhrelid = listed.oid
+              join pg_class part on part.oid = i.inhrelid where part.relispartition)
           select c.relname from listed join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace
           where n.nspname = %(schema)s order by 1""",
         {"slot": slot, "schema": schema},
