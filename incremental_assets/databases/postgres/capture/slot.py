@@ -37,10 +37,13 @@ _MEMBER = """select p.oid::text || ':' || p.xmin::text || ':' || coalesce(r.oid:
       select from pg_publication_tables t where t.pubname = p.pubname and t.schemaname = n.nspname and t.tablename = c.relname))
   from pg_publication p left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = %(relation)s::regclass
   where p.pubname = %(slot)s"""
-_IDENTITY = """select c.relreplident::text, c.relpersistence::text, c.relname, (select array_agg(a.attname::text) from pg_index i
-    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-    where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
-  from pg_class c where c.oid = any(%(parts)s::oid[])"""
+# Of an index, the columns that are only included are no part of the identity, and one that is checked at the end of a transaction is none.
+_IDENTITY = """select c.relreplident::text, c.relpersistence::text, n.nspname::text, c.relname::text,
+  (select array_agg(a.attname::text) from pg_index i
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    where i.indrelid = c.oid and i.indisvalid and i.indimmediate
+      and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%(parts)s::oid[]) order by c.oid"""
 _COLUMNS = """select attnum, attname::text, atttypid::text || ':' || atttypmod::text, xmin::text, atthasmissing {generated}
   from pg_attribute where attrelid = %(relation)s::regclass and attnum > 0 and not attisdropped order by attnum"""
 
@@ -129,26 +132,30 @@ class SlotQueries:
                 "without a list of columns."
             )
         for statement, why in self.identities_needed(container):
-            raise ConfigurationError(f"{label}: {why}. This helps: {statement}; (or USING INDEX …)")
+            raise ConfigurationError(f"{label}: {why}. This helps: {statement}; (for REPLICA IDENTITY also USING INDEX …)")
         return str(membership)
 
     def identities_needed(self, container: Container) -> Iterator[tuple[str, str]]:
-        """For each of its tables whose deleted rows the log does not name by the container's key: the statement that helps, and why.
-
-        Raises ConfigurationError where a table has no log.
-        """
+        """For each of its tables whose deleted rows the log does not name by the container's key: the statement that helps, and why."""
         shape = self.shape(_regclass(container), self.replication().version)
-        for identity, persistence, name, columns in self._rows(_IDENTITY, parts=list(shape.parts)):
+        for identity, persistence, schema, name, columns in self._rows(_IDENTITY, parts=list(shape.parts)):
+            table = sql.Identifier(schema, name).as_string(None)
             if persistence != "p":
-                raise ConfigurationError(f"{container.label}: {name} is UNLOGGED or TEMPORARY, so its changes are in no log.")
+                yield f"ALTER TABLE {table} SET LOGGED", f"{name} is UNLOGGED or TEMPORARY, so its changes are in no log"
             missing = [] if identity == "f" else [key for key in container.primary_key if key not in (columns or ())]
             if identity == "n" or missing:
-                table = sql.Identifier(container.schema, name).as_string(None)
                 lacks = ", ".join(missing or container.primary_key)
+                also = "; each new partition needs it, too" if container.kind is Kind.PARTITIONED else ""
                 yield (
                     f"ALTER TABLE {table} REPLICA IDENTITY FULL",
-                    f"the log does not tell which rows are deleted from {name}: its replica identity has not {lacks}",
+                    f"the log does not tell which rows are deleted from {name}: its replica identity has not {lacks}, or its key is "
+                    f"DEFERRABLE, and while it is published, PostgreSQL refuses its updates and deletes{also}",
                 )
+
+    def tables(self, container: Container) -> list[tuple[str, str]]:
+        """Schema and name of the tables that have the container's rows."""
+        parts = list(self.shape(_regclass(container), self.replication().version).parts)
+        return [(schema, name) for _, _, schema, name, _ in self._rows(_IDENTITY, parts=parts)]
 
     def _rows(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
         return ask(self._connection, query, parameters)
