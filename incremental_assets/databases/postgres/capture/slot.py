@@ -17,13 +17,23 @@ from incremental_assets.databases.change_log import LogState
 from incremental_assets.databases.postgres.connection import ask
 
 PLUGIN = "pgoutput"
-PARTS = """with recursive parts as (
-  select %(relation)s::regclass::oid as oid, ''::text as attached
-  union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid
+# Each entry is named with the transaction that has written it, as it may have been taken out and put back. A table with an entry of its own
+# cannot become UNLOGGED, and stays published in whatever schema. For all others, their definition tells whether that may have happened.
+_PARTS = """with recursive parts as (
+  select %(relation)s::regclass::oid as oid, ''::text as attached, array[%(relation)s::regclass::oid] as path
+  union select i.inhrelid, attached || i.xmin::text || '.', path || i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid
     join pg_class heir on heir.oid = i.inhrelid where heir.relispartition)
-  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached
+  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached, coalesce(
+    (select 'r' || r.oid || ':' || r.xmin from pg_publication_rel r join pg_publication u on u.oid = r.prpubid
+      where u.pubname = %(slot)s and r.prrelid = p.oid),
+    concat_ws(',', 'c' || c.xmin,
+      (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid) from pg_publication_rel r join pg_publication u on u.oid = r.prpubid
+        where u.pubname = %(slot)s and r.prrelid = any(p.path)) {schemas}))
   from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
-"""The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
+"""The tables that have the rows: the leaf partitions, or the table itself. With each, its file, how it was attached, and how published."""
+_SCHEMAS = """, (select string_agg(s.oid || ':' || s.xmin, ',' order by s.oid) from pg_publication_namespace s
+  join pg_publication u on u.oid = s.pnpubid where u.pubname = %(slot)s
+    and s.pnnspid in (select t.relnamespace from pg_class t where t.oid = any(p.path)))"""
 _SERVER = """select current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
   (select rolreplication or rolsuper from pg_roles where rolname = current_user)
     or exists (select from pg_roles where rolname = 'rds_replication' and pg_has_role(oid, 'member'))"""
@@ -37,6 +47,9 @@ _MEMBER = """select p.oid::text || ':' || p.xmin::text || ':' || coalesce(r.oid:
       select from pg_publication_tables t where t.pubname = p.pubname and t.schemaname = n.nspname and t.tablename = c.relname))
   from pg_publication p left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = %(relation)s::regclass
   where p.pubname = %(slot)s"""
+# The entry of the table, and those of its partitions.
+_FILTERED = """exists (select from pg_publication_rel e where e.prpubid = p.oid and (e.prqual is not null or e.prattrs is not null)
+  and (e.prrelid = %(relation)s::regclass or e.prrelid = any(%(parts)s::oid[])))"""
 # Of an index, the columns that are only included are no part of the identity, and one that is checked at the end of a transaction is none.
 _IDENTITY = """select c.relreplident::text, c.relpersistence::text, n.nspname::text, c.relname::text,
   (select array_agg(a.attname::text) from pg_index i
@@ -44,7 +57,8 @@ _IDENTITY = """select c.relreplident::text, c.relpersistence::text, n.nspname::t
     where i.indrelid = c.oid and i.indisvalid and i.indimmediate
       and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%(parts)s::oid[]) order by c.oid"""
-_COLUMNS = """select attnum, attname::text, atttypid::text || ':' || atttypmod::text, xmin::text, atthasmissing {generated}
+_COLUMNS = """select attnum, attname::text, atttypid::text || ':' || atttypmod::text, xmin::text, atthasmissing {generated},
+    case when {virtual} then (select md5(d.adbin::text) from pg_attrdef d where d.adrelid = attrelid and d.adnum = attnum) else '' end
   from pg_attribute where attrelid = %(relation)s::regclass and attnum > 0 and not attisdropped order by attnum"""
 
 
@@ -97,16 +111,18 @@ class SlotQueries:
 
     def shape(self, relation: str, version: int) -> Shape:
         generated = "or attgenerated <> ''" if version >= 120000 else ""
-        columns = tuple(ColumnShape(*row) for row in self._rows(_COLUMNS.format(generated=generated), relation=relation))
-        parts = {int(oid): PartShape(int(file or 0), attached) for oid, file, attached in self._rows(PARTS, relation=relation)}
-        return Shape(columns, parts)
+        virtual = "attgenerated = 'v'" if version >= 180000 else "false"
+        columns = tuple(ColumnShape(*row) for row in self._rows(_COLUMNS.format(generated=generated, virtual=virtual), relation=relation))
+        query = _PARTS.format(schemas=_SCHEMAS if version >= 150000 else "")
+        found = self._rows(query, relation=relation, slot=self.slot)
+        return Shape(columns, {int(oid): PartShape(int(file or 0), *noted) for oid, file, *noted in found})
 
     def _membership(self, container: Container, shape: Shape, version: int) -> str:
         """Identifies the entry of the table in the publication. Raises ConfigurationError if changes would be missing in the log."""
         label, relation = container.label, _regclass(container)
         setup = f"Run: incremental-assets capture setup {self._datastore}"
         via_root = "p.pubviaroot" if version >= 130000 else "false"
-        filtered = "r.prqual is not null or r.prattrs is not null" if version >= 150000 else "false"
+        filtered = _FILTERED if version >= 150000 else "false"
         parts = list(shape.parts)
         found = self._rows(_MEMBER.format(via_root=via_root, filtered=filtered), slot=self.slot, relation=relation, parts=parts)
         if not found:
