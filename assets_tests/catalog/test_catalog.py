@@ -389,6 +389,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "last",
             "span",
             "spanned",
+            "heirs",
             "glob",
             "files",
             "subscribed",

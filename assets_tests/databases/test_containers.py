@@ -161,7 +161,8 @@ def test_the_watermark_is_held_back_by_the_transactions_that_hold_back_names(pro
     """A transaction that may write must hold the watermark back, and with ``hold_back: writers`` one that only reads must not."""
     made = project(
         incremental=["public.all_:id:integer", "public.own:id:integer", "public.parted:id:integer", "public.heirs:id:integer"],
-        containers={"own": {"hold_back": "writers"}, "parted": {"hold_back": "writers"}, "heirs": {"hold_back": "writers"},
+        containers={"own": {"hold_back": "writers"}, "parted": {"hold_back": "writers"},
+                    "heirs": {"hold_back": "writers", "inherited": "include"},
                     "all_": {"hold_back_warning_seconds": 0}},
     )  # fmt: skip
     made.execute("""create table all_ (id bigserial primary key); create table own (id bigserial primary key);
@@ -206,7 +207,11 @@ def test_the_watermark_is_held_back_by_the_transactions_that_hold_back_names(pro
 def test_each_kind_of_table_and_view_is_synced(project: MakeProject) -> None:
     """Rows of partitions and inheriting tables must be neither left out nor doubled, and a view must not be skipped."""
     names = ["parted", "heirs", "v", "mv", "empty", "nulls"]
-    made = project(incremental=[f"public.{n}:day:date" for n in names], containers={n: BY_MONTH for n in names}, exclude=["part_*", "base"])
+    made = project(
+        incremental=[f"public.{n}:day:date" for n in names],
+        containers={n: BY_MONTH for n in names} | {"heirs": {**BY_MONTH, "inherited": "include"}},
+        exclude=["part_*", "base"],
+    )
     made.execute("""create table parted (id int, day date) partition by range (day);
         create table part_old partition of parted for values from (minvalue) to ('2024-10-01');
         create table part_new partition of parted for values from ('2024-10-01') to (maxvalue);

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, Field
 
 from incremental_assets.catalog.candidates import Candidate, Role, judge
 from incremental_assets.catalog.measured import measured
-from incremental_assets.core.container import Kind, SourceColumn, SourceTable
+from incremental_assets.core.container import Heirs, Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence, TableProfile
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
@@ -86,6 +86,8 @@ def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile |
 
     ``profile``: of the container; None: there is none. It ranks candidates, rules some out and warns; it makes none trusted.
     """
+    if table.heirs is Heirs.ALL:
+        table = replace(table, primary_key=())  # it holds in each of the tables that have the rows, and not across them
     if table.kind is Kind.FILES:
         return Proposal(reasons=("files go by their modification time; each is a partition",))
     reasons: list[str] = []

@@ -3,7 +3,7 @@
 Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.capture``).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +13,7 @@ from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from incremental_assets.catalog.definition import ContainerDefinition
     from incremental_assets.databases.definition import TableDefinition
 
 _FAILED = ("needed", "missing", "lost", "failed")
@@ -56,7 +57,7 @@ def capture(
     if action == "drop" and not datastores:
         raise ConfigurationError("capture drop: name the datastore.")
     records: list[dict[str, Any]] = []
-    for chosen in _chosen(datastores, project_dir):
+    for chosen in _chosen(work.droppable if action == "drop" else work.captured, datastores, project_dir):
         if action == "status":
             records += _reported(work.status(chosen, lake_root()), as_json, lambda _: None)
         else:
@@ -84,13 +85,14 @@ def _say_step(step: dict[str, Any]) -> None:
         say(f"  {step['sql']};")
 
 
-def _chosen(datastores: list[str] | None, project_dir: Any) -> "Sequence[Sequence[TableDefinition]]":
-    """The captured containers of each datastore. Raises ConfigurationError where there are none."""
-    from incremental_assets.dagster.capture import captured
+def _chosen(
+    able: "Callable[[Sequence[ContainerDefinition]], list[TableDefinition]]", datastores: list[str] | None, project_dir: Any
+) -> "Sequence[Sequence[TableDefinition]]":
+    """Those of the containers of each datastore that ``able`` returns, which raises ConfigurationError where there are none."""
     from incremental_assets.dagster.loading import load_project, select_current
 
     loaded = load_project(enter(project_dir))
     selected = select_current(loaded, datastores or [], [], say)
-    found = captured(selected.ready)
+    found = able(selected.ready)
     names = list(dict.fromkeys(one.settings.name for one in found))
     return [[one for one in found if one.settings.name == name] for name in names]

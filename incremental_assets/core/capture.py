@@ -65,7 +65,8 @@ class ColumnShape:
 
     ``number``: its number, which no other column of the table ever gets. ``type``: its type's id and modifier. ``changed_by``: the
     transaction that has last changed its definition. ``fills``: rows that were there before the column have a value in it (a default that
-    is stored apart from the rows, or a generated value).
+    is stored apart from the rows, or a generated value). ``computed``: identifies the expression of a column whose values are stored
+    nowhere; empty for others, and if an earlier version of this product has noted the column.
     """
 
     number: int
@@ -73,6 +74,7 @@ class ColumnShape:
     type: str
     changed_by: str
     fills: bool
+    computed: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,14 @@ class PartShape:
     """One partition of a source's table, or the table itself if it has none.
 
     ``file``: the id of the file that has its rows. A statement that writes the rows anew (and VACUUM FULL) makes a new one. ``attached``:
-    identifies how it was attached to the table; empty for the table itself.
+    identifies how it was attached to the table; empty for the table itself. ``published``: identifies why it is in the publication: its own
+    entry, or else all that decides it, with the definition of the table, as what becomes of that decides it, too (``UNLOGGED``, another
+    schema); empty if an earlier version of this product has noted it.
     """
 
     file: int
     attached: str = ""
+    published: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,11 +111,15 @@ class Shape:
                 return f"column {column.name} was added, and has a value in the rows that were there"
             if old is not None and old.type != column.type:
                 return f"the type of column {column.name} was changed"
+            if old is not None and old.computed and old.computed != column.computed:
+                return f"the expression of column {column.name} was changed"
             if old is not None and old.name != column.name:
                 return f"column {old.name} was renamed to {column.name}"
         gone = [part for part, old in self.parts.items() if part not in now.parts or now.parts[part].attached != old.attached]
         if gone:
             return f"{len(gone)} of its partitions {'was' if len(gone) == 1 else 'were'} detached or dropped"
+        if any(old.published not in ("", now.parts[part].published) for part, old in self.parts.items()):
+            return "its definition or its publication was changed, so that changes may be missing in the log (UNLOGGED, another schema)"
         if any(now.parts[part].file != old.file for part, old in self.parts.items()):
             redefined = {(c.number, c.changed_by) for c in now.columns} - {(c.number, c.changed_by) for c in self.columns}
             if redefined:
@@ -123,15 +132,15 @@ class Shape:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "columns": [[c.number, c.name, c.type, c.changed_by, c.fills] for c in self.columns],
-            "parts": [[part, one.file, one.attached] for part, one in sorted(self.parts.items())],
+            "columns": [[c.number, c.name, c.type, c.changed_by, c.fills, c.computed] for c in self.columns],
+            "parts": [[part, one.file, one.attached, one.published] for part, one in sorted(self.parts.items())],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Shape":
         return cls(
             tuple(ColumnShape(*column) for column in data["columns"]),
-            {part: PartShape(file, attached) for part, file, attached in data["parts"]},
+            {part: PartShape(*noted) for part, *noted in data["parts"]},
         )
 
 

@@ -61,6 +61,25 @@ class WhenRecreated(str, Enum):
     ADOPT = "adopt"
 
 
+class Inherited(str, Enum):
+    """Whether a table's rows are its own alone (``ONLY``), or also those of the tables that inherit from it (``INCLUDE``)."""
+
+    ONLY = "only"
+    INCLUDE = "include"
+
+
+class Heirs(str, Enum):
+    """The tables that inherit from a table, partitions apart.
+
+    ``BESIDE``: the table has rows of its own, too. ``ALL``: as far as is known, all rows are in them. ``CHUNKS``: it is a hypertable of
+    TimescaleDB, which keeps all rows in them and lets a key hold across them; it may have none yet.
+    """
+
+    BESIDE = "beside"
+    ALL = "all"
+    CHUNKS = "chunks"
+
+
 class Kind(str, Enum):
     """The kind of object that a container is in its source; ``FILES`` are the files of a folder that a glob matches.
 
@@ -142,6 +161,7 @@ class SourceTable:
     about, where that is not the identifier (``partition_by: {column: …}``). ``glob``, ``format`` and ``files`` are set for a container of
     files: its pattern, the format of the files, and how many files there were. ``subscribed``: a subscription of logical replication fills
     the table or one of its partitions. ``foreign_keys``: those to tables of the same datastore, as far as the kind of source tells them.
+    ``heirs``: the tables that inherit from it; None if there are none, or if an earlier version of this product has stored the table.
     """
 
     name: str
@@ -161,6 +181,7 @@ class SourceTable:
     subscribed: bool = False
     spanned: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    heirs: Heirs | None = None
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -230,6 +251,7 @@ class ContainerOptions:
     capture: Capture | None = None  # None: the datastore's setting applies
     row_security: RowSecurity | None = None  # None: the datastore's setting applies
     when_recreated: WhenRecreated | None = None  # None: the datastore's setting applies
+    inherited: Inherited | None = None  # None: no other table inherits from it
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 
@@ -289,8 +311,8 @@ class Container:
     is. Code that means partitions asks for ``axis``, which is right in both cases. ``primary_key``: the columns that identify a row;
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
-    this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes`` and
-    ``comment`` are those of ``SourceTable``.
+    this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
+    ``comment`` and ``heirs`` are those of ``SourceTable``.
     """
 
     datastore: str
@@ -313,6 +335,7 @@ class Container:
     lag_reason: str = ""
     partitioned_on: Identifier | None = None
     timezone: str = "UTC"
+    heirs: Heirs | None = None
 
     @property
     def label(self) -> str:
@@ -374,6 +397,16 @@ class Container:
     def when_recreated(self) -> WhenRecreated:
         """What a sync does where the table is another one than before, by the same rule."""
         return self.options.when_recreated or WhenRecreated.REFUSE
+
+    @property
+    def inherited(self) -> Inherited | None:
+        """Whose rows a read returns. Of a table from which none inherits, they are its own; None if nobody has said it of another one."""
+        return self.options.inherited or (Inherited.ONLY if self.heirs is None else None)
+
+    @property
+    def is_one_table(self) -> bool:
+        """Whether all rows that are read lie in the pages of one table: not those of partitions, or of tables that inherit from it."""
+        return self.kind is Kind.TABLE and self.inherited is not Inherited.INCLUDE
 
     @property
     def has_null_identifiers(self) -> bool:

@@ -13,8 +13,10 @@ from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
+    Heirs,
     HoldBack,
     Identifier,
+    Inherited,
     Kind,
     Partitioning,
     RowSecurity,
@@ -36,6 +38,8 @@ DEFAULT_WIDTH_PARTITIONS = 100
 
 CAPTURED_KINDS = (Kind.TABLE, Kind.PARTITIONED)
 """The kinds of containers whose changes are in the log."""
+_KINDS_WITH_HEIRS = (Kind.TABLE, Kind.FOREIGN)
+"""The kinds of containers from which other tables may inherit. A partitioned table has partitions instead."""
 
 
 def resolve(
@@ -97,6 +101,11 @@ def resolve(
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
         )
+    key = key_of(table, options)
+    if options.inherited is not None and table.kind not in _KINDS_WITH_HEIRS:
+        raise ConfigurationError(
+            f"{label}: inherited is about a table that other tables inherit from, and this is a {table.kind.value}. Leave it out."
+        )
     if options.capture is Capture.LOG:
         # What the log says has changed is written by key, whatever the identifier is there for: partitions, if there is one.
         strategy = Strategy.UPSERT
@@ -109,7 +118,12 @@ def resolve(
                 f"{label}: the log that capture: log follows tells nothing of rows that row security hides and shows later: they would be "
                 f"missing. Leave row_security: accept out, or write capture: none."
             )
-        if not (options.primary_key or table.primary_key):
+        if options.inherited is Inherited.INCLUDE:
+            raise ConfigurationError(
+                f"{label}: capture: log follows the log of one table, and inherited: include reads several as one. Write inherited: only, "
+                f"or capture: none."
+            )
+        if not key:
             raise ConfigurationError(
                 f"{label}: capture: log needs a primary key, and the source declares none. "
                 f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
@@ -137,10 +151,14 @@ def resolve(
     )
     if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
         _refuse_earlier_times(label, table, identifier)
-    key = options.primary_key or table.primary_key
     for name in key:
         if name in options.exclude_columns:
             raise ConfigurationError(f"{label}: primary key column {name!r} cannot be excluded.")
+    if strategy is Strategy.UPSERT and options.inherited is Inherited.INCLUDE and not key:
+        raise ConfigurationError(
+            f"{label}: with inherited: include the rows of several tables are read as one, and a key holds in each of them alone, so that "
+            f"upsert would take rows of two tables for one. Take upsert out, or write inherited: only."
+        )
     if strategy is Strategy.UPSERT and not key:
         raise ConfigurationError(
             f"{label}: upsert needs a primary key, and the source declares none. "
@@ -169,7 +187,15 @@ def resolve(
         comment=table.comment,
         partitioned_on=axis,
         timezone=zone or "UTC",
+        heirs=table.heirs,
     )
+
+
+def key_of(table: SourceTable, options: ContainerOptions) -> tuple[str, ...]:
+    """The columns by which the rows of the container are told apart; empty if there are none."""
+    if options.inherited is Inherited.INCLUDE and table.heirs is not Heirs.CHUNKS:
+        return ()  # a key holds in the table and in each of its heirs alone
+    return options.primary_key or table.primary_key
 
 
 def _check_deletes(label: str, columns: Sequence[SourceColumn], strategy: Strategy, options: ContainerOptions) -> None:

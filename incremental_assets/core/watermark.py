@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from incremental_assets.core.capture import CapturePosition
-from incremental_assets.core.container import Identifier
+from incremental_assets.core.container import Identifier, Inherited
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.unfilled import Unfilled
@@ -151,7 +151,8 @@ class TableState:
     empty if none did, None if an earlier version of this product wrote the state, which did not notice them. ``numbers``: the numbers by
     which the source tells columns from others of the same name, those of dropped columns included; None if it has none, or if an earlier
     version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
-    (``Relation.mark``).
+    (``Relation.mark``). ``inherited``: whose rows it has (``Container.inherited``);
+    None if an earlier version wrote the state, which always read those of all heirs.
     """
 
     identifier: str
@@ -175,6 +176,7 @@ class TableState:
     policies: str | None = None
     numbers: Mapping[str, int] | None = None
     mark: str | None = None
+    inherited: Inherited | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -232,6 +234,8 @@ class TableState:
             data["numbers"] = dict(self.numbers)
         if self.mark is not None:
             data["mark"] = self.mark
+        if self.inherited is not None:
+            data["inherited"] = self.inherited.value
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -292,6 +296,7 @@ class TableState:
             policies=data.get("policies"),
             numbers=data.get("numbers"),
             mark=data.get("mark"),
+            inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

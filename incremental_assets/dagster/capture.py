@@ -15,6 +15,7 @@ from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import Since
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.postgres.capture.setup import CaptureSetup
+from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.table import LakeTable
@@ -25,6 +26,14 @@ def captured(definitions: Sequence[ContainerDefinition]) -> list[TableDefinition
     found = [one for one in definitions if isinstance(one, TableDefinition) and one.container.is_captured]
     if not found:
         raise ConfigurationError("none of these containers has capture: log.")
+    return found
+
+
+def droppable(definitions: Sequence[ContainerDefinition]) -> list[TableDefinition]:
+    """Those of the containers whose datastore may have a slot, whatever its YAML says now. Raises ConfigurationError if there is none."""
+    found = [one for one in definitions if isinstance(one, TableDefinition) and isinstance(one.settings.dialect, PostgresDialect)]
+    if not found:
+        raise ConfigurationError("none of these containers is in PostgreSQL.")
     return found
 
 
@@ -115,4 +124,4 @@ def _of_container(definition: TableDefinition, lake: str, counts: SlotCounts) ->
 
 def _setup(definition: TableDefinition) -> CaptureSetup:
     settings = definition.settings
-    return CaptureSetup(settings.address, settings.name, settings.schema, settings.slot)
+    return CaptureSetup(settings.address, settings.name, settings.schema, settings.slot, is_named=settings.capture_slot is not None)

@@ -20,6 +20,7 @@ import dagster as dg
 import dotenv
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.container import Heirs, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.yaml_text import TEMPLATE, comment_text, flow
 from incremental_assets.dagster.catalog_command import catalog_records
@@ -155,11 +156,26 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
             lines += _comment("It is not written here, as Dagster would read its name as a template.")
         else:
             lines.append(f"    {'' if is_used else '# '}- {entry}")
-    sized = [(definition.table.name, definition.proposal.partition_by) for definition, _ in used if definition.proposal.partition_by]
-    if sized:
-        lines.append("  containers:")
-        lines += [f"    {flow(table)}: {{partition_by: {size}}}" for table, size in sized]
-    return "\n".join(lines) + "\n"
+    sized = {definition.table.name: definition.proposal.partition_by for definition, _ in used if definition.proposal.partition_by}
+    said = [line for definition in tables for line in _container(definition.table, sized.get(definition.table.name))]
+    return "\n".join([*lines, *(["  containers:", *said] if said else [])]) + "\n"
+
+
+def _container(table: SourceTable, partition_by: str | int | None) -> list[str]:
+    """The lines of a table under ``containers``; none if nothing is said of it."""
+    options = [] if partition_by is None else [f"partition_by: {partition_by}"]
+    comment: list[str] = []
+    if table.heirs is Heirs.BESIDE:
+        comment = _comment(
+            f"{table.name}: other tables inherit from it, and it is not synced until this says whose rows it has: inherited: only for its "
+            f"own ones, inherited: include for all of them."
+        )
+    elif table.heirs is not None:
+        comment = _comment(f"{table.name}: its rows are in tables that inherit from it.")
+        options.append("inherited: include")
+    if TEMPLATE.search(table.name):
+        options = []
+    return [*comment, *([f"    {flow(table.name)}: {{{', '.join(options)}}}"] if options else [])]
 
 
 def _comment(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source_checks import check_inherited, read_otherwise
 from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
@@ -48,6 +49,7 @@ def make_capture_plan(
         raise ConfigurationError(f"{container.label}: it has no partitions.")
     if request.sweep:
         raise ConfigurationError(f"{container.label}: it follows the log of its source, which has all deletes: there is nothing to sweep.")
+    check_inherited(container)
     head = table.head()
     relation = compared_relation(container, head, source)
     state = checked_state(container, table, head, source, relation, request)
@@ -79,6 +81,7 @@ def make_capture_plan(
     position = state.capture
     gap = ANOTHER if is_another(state, relation) else gap_of(position, now, source)
     gap = gap or takes_other_names(container, relation, state) or _foreign_rows(container, table, state)
+    gap = gap or read_otherwise(container, state)
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:

@@ -21,6 +21,7 @@ from incremental_assets.core.container import (
     AuditSettings,
     Container,
     ContainerOptions,
+    Inherited,
     RegularScan,
     RowSecurity,
     SourceTable,
@@ -32,7 +33,7 @@ from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.metadata_documents import MetadataSettings
 from incremental_assets.core.names import nearest
-from incremental_assets.core.resolve import CAPTURED_KINDS, resolve
+from incremental_assets.core.resolve import CAPTURED_KINDS, key_of, resolve
 from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.dialect import Dialect
 from incremental_assets.databases.limits import Limits
@@ -142,7 +143,7 @@ class DatastoreSettings:
         options = self.options.get(table.name, ContainerOptions())
         if options.capture is not None:
             return options.capture
-        able = table.kind in CAPTURED_KINDS and bool(options.primary_key or table.primary_key)
+        able = table.kind in CAPTURED_KINDS and options.inherited is not Inherited.INCLUDE and bool(key_of(table, options))
         return self.capture if able else Capture.NONE
 
     def row_security_of(self, name: str) -> RowSecurity:

@@ -67,6 +67,7 @@ def expect_one_reader(label: str, whose: str, container: Container, apart: Mappi
         "hold_back: writers": options.hold_back is HoldBack.WRITERS,
         "readers above 1": (options.readers or 1) > 1,
         "row_security: accept": options.row_security is RowSecurity.ACCEPT,
+        "inherited": options.inherited is not None,
         **(apart or {}),
     }
     for what, is_asked in refused.items():

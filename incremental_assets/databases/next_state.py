@@ -11,6 +11,7 @@ from dataclasses import replace
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import Unfilled, left, windows_of_values
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
@@ -56,6 +57,10 @@ def next_state(
         capture=None,
         policies=policies_read(plan, container, source, before),
         **relation_after(plan, container, source.relation(), before),
+        # Beside a refresh of chosen partitions, the others stay as they were read.
+        inherited=before.inherited
+        if before.loaded and plan.action is Action.REFRESH and plan.request.keys is not None
+        else container.inherited,
     )
 
 

@@ -26,7 +26,7 @@ from incremental_assets.databases.column_numbers import takes_other_names, with_
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
-from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back
+from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_inherited, read_otherwise
 from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, checked_state, compared_relation, is_another, is_doubted
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
@@ -118,6 +118,7 @@ def make_plan(
             f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
             f"YAML. Use the mode incremental, and add deletes where it is missing."
         )
+    check_inherited(container)
     server = source.server
     head = table.head()
     relation = compared_relation(container, head, source)
@@ -138,6 +139,8 @@ def make_plan(
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
     other = hides_others(container, source, state) or takes_other_names(container, relation, state)
+    if other is None and state is not None:
+        other = read_otherwise(container, state)
     another = is_another(state, relation) and relation != proved
     if another and (container.when_recreated is WhenRecreated.RELOAD or request.mode is Mode.REFRESH):
         other = ANOTHER

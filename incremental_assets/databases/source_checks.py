@@ -7,10 +7,11 @@ import hashlib
 import json
 
 from incremental_assets.core.comparison import RowScope
-from incremental_assets.core.container import Container, OnNull, SourceTable
+from incremental_assets.core.container import Container, Inherited, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.plan_warnings import fallen_back
 from incremental_assets.databases.source import Highest, SourceDatabase
 
@@ -96,10 +97,34 @@ def gone_from_source(container: Container) -> SourceError:
     )
 
 
+def check_inherited(container: Container) -> None:
+    """Raises ConfigurationError if tables inherit from the container's table, and the YAML does not say whether their rows belong to it."""
+    if container.inherited is None:
+        raise ConfigurationError(
+            f"{container.label}: other tables inherit from it, and a query on it returns their rows, too. Say whose rows it is to have: "
+            f"containers: {{{container.name}: {{inherited: only}}}} for its own ones (the others are containers of their own), or "
+            f"inherited: include for all of them, read as one table, by no key. Nothing was read."
+        )
+
+
+def read_otherwise(container: Container, state: TableState) -> str | None:
+    """Why the table in the lake has rows of other tables than a read returns now; None if it has those of the same ones."""
+    now = container.options.inherited
+    before = state.inherited or (Inherited.INCLUDE if container.heirs is not None else now)
+    if now is None or not state.loaded or before is now:
+        return None
+    return f"it is to have {_WHOSE[now]} (inherited: {now.value}), and it has {_WHOSE[before or now]}"
+
+
+_WHOSE = {Inherited.ONLY: "its own rows alone", Inherited.INCLUDE: "the rows of the tables that inherit from it, too"}
+
+
 def shape_digest(table: SourceTable) -> str:
-    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
+    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind, whether others inherit).
 
     A sync compares the hash of the table in its snapshot with that of the table in the catalog.
     """
     columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
-    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(
+        json.dumps([columns, table.primary_key, table.kind.value, table.heirs is None]).encode(), usedforsecurity=False
+    ).hexdigest()

@@ -31,7 +31,14 @@ from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
-from incremental_assets.databases.source_checks import check_fallen_back, check_merge_key, check_null_rows, gone_from_source, shape_digest
+from incremental_assets.databases.source_checks import (
+    check_fallen_back,
+    check_inherited,
+    check_merge_key,
+    check_null_rows,
+    gone_from_source,
+    shape_digest,
+)
 from incremental_assets.databases.stored_state import check_key, fresh_state
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
@@ -196,6 +203,7 @@ class TableSync(ContainerSync):
         else:
             self._container = self._definition.with_columns_of(found)
             self._source.container = replace(self._plan, container=self._container).reading
+            check_inherited(self._container)
             if self._state is not None and not self._whole:
                 check_key(self._container, self._state)
         return self._container

@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull, RowSecurity, WhenRecreated
+from incremental_assets.core.container import ContainerOptions, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
@@ -101,6 +101,7 @@ class ContainerEntry(QualityEntry):
     when_recreated: WhenRecreated | None = Field(
         default=None, description="the table was dropped and created anew: refuse, reload or adopt; default: as the datastore"
     )
+    inherited: Inherited | None = Field(default=None, description="a table that others inherit from: only its own rows, or include theirs")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 

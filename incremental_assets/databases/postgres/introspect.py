@@ -5,7 +5,7 @@ Belongs here: the queries on PostgreSQL's system catalogs. Does not belong: what
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.core.container import ForeignKey, Kind, Origin, RowSecurity, SourceColumn, SourceTable
+from incremental_assets.core.container import ForeignKey, Heirs, Kind, Origin, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
@@ -25,6 +25,9 @@ from incremental_assets.databases.postgres.queries import cursor_value_text
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
+# Other sessions do not see the rows of a temporary table, whatever it inherits from.
+_HAS_HEIRS = """exists (
+  select from pg_inherits i join pg_class heir on heir.oid = i.inhrelid where i.inhparent = c.oid and heir.relpersistence <> 't')"""
 # Partitions are left out, because they are read through their partitioned table. The recursion follows domains to their base types. Nothing
 # here opens a table, because that would wait for somebody's exclusive lock on it. pg_get_expr opens a table if it is given one, so its
 # second argument is 0.
@@ -41,7 +44,9 @@ select c.oid::bigint as oid, c.relname, c.relkind::text as kind, c.reltuples::bi
        pg_get_serial_sequence(format('%%I.%%I', n.nspname, c.relname), a.attname) as serial,
        (select format('%%I.%%I', sn.nspname, s.relname) from pg_depend dep join pg_class s on s.oid = dep.refobjid and s.relkind = 'S'
           join pg_namespace sn on sn.oid = s.relnamespace
-         where dep.classid = 'pg_attrdef'::regclass and dep.objid = d.oid and dep.refclassid = 'pg_class'::regclass limit 1) as drawn
+         where dep.classid = 'pg_attrdef'::regclass and dep.objid = d.oid and dep.refclassid = 'pg_class'::regclass limit 1) as drawn,
+       c.relkind in ('r', 'f') and {has_heirs} as has_heirs, c.relpages = 0 and pg_stat_get_live_tuples(c.oid) = 0 as has_no_rows,
+       coalesce(has_table_privilege(to_regclass('_timescaledb_catalog.hypertable'), 'select'), false) as has_hypertables
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
@@ -50,7 +55,8 @@ left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
   and c.relname = any(%(tables)s::text[])
 order by c.relname, a.attnum
-"""
+""".replace("{has_heirs}", _HAS_HEIRS)
+_HYPERTABLES = "select table_name::text from _timescaledb_catalog.hypertable where schema_name = %(schema)s"
 _INDEXES = """
 select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i.indpred is null and i.indexprs is null as unique,
        i.indpred is null and i.indisvalid as whole,
@@ -130,12 +136,13 @@ with recursive listed as (
 ), subscribed as (
   select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
 ), inherited as (
-  select distinct inhparent from pg_inherits
+  select i.inhparent, max(case when c.relpersistence <> 't' and not c.relispartition then '|heirs' end) as said
+  from pg_inherits i join pg_class c on c.oid = i.inhrelid group by i.inhparent
 )
 select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
        s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
        md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null)
-           || coalesce('|' || f.said, '')) as fingerprint
+           || coalesce('|' || f.said, '') || coalesce(h.said, '')) as fingerprint
 from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
 left join triggers t on t.tgrelid = l.oid left join foreign_keys f on f.conrelid = l.oid
 left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
@@ -218,6 +225,9 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
     foreign_keys: dict[int, list[ForeignKey]] = defaultdict(list)
     for key in ask(connection, _FOREIGN_KEYS, parameters, dict_row):
         foreign_keys[key["oid"]].append(ForeignKey(tuple(key["columns"]), key["referenced_table"], tuple(key["referenced"])))
+    hypertables: set[str] = set()
+    if rows and rows[0]["has_hypertables"]:
+        hypertables = {row[0] for row in ask(connection, _HYPERTABLES, parameters)}
     columns: dict[int, list[SourceColumn]] = defaultdict(list)
     first_row: dict[int, dict[str, Any]] = {}
     for row in rows:
@@ -236,9 +246,16 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
             indexed=tuple(dict.fromkeys(i["columns"][0] for i in indexes[oid] if i["columns"] and i["whole"])),
             comment=row["comment"],
             foreign_keys=tuple(foreign_keys[oid]),
+            heirs=_heirs(row, hypertables),
         )
         for oid, row in first_row.items()
     ]
+
+
+def _heirs(row: Mapping[str, Any], hypertables: Collection[str]) -> Heirs | None:
+    if row["relname"] in hypertables:
+        return Heirs.CHUNKS
+    return None if not row["has_heirs"] else Heirs.ALL if row["has_no_rows"] else Heirs.BESIDE
 
 
 def _with_origins(table: SourceTable, found: Origins) -> SourceTable:

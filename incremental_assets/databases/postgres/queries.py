@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.container import Container, Identifier, Inherited
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.window import Window
@@ -20,8 +20,9 @@ _LITERAL = {CursorType.DATE: "date {}", CursorType.TIMESTAMP_NTZ: "timestamp {}"
 
 
 def relation(container: Container) -> sql.Composable:
-    """The quoted name of the container's table or view, with its schema."""
-    return sql.Identifier(container.schema, container.name)
+    """The quoted name of the container's table or view, with its schema, and ``ONLY`` before it if rows of its heirs are not read."""
+    only = sql.SQL("ONLY ") if container.options.inherited is Inherited.ONLY else sql.SQL("")
+    return only + sql.Identifier(container.schema, container.name)
 
 
 def literal(cursor_type: CursorType, value: int) -> sql.Composable:

@@ -17,12 +17,23 @@ from incremental_assets.databases.change_log import LogState
 from incremental_assets.databases.postgres.connection import ask
 
 PLUGIN = "pgoutput"
-PARTS = """with recursive parts as (
-  select %(relation)s::regclass::oid as oid, ''::text as attached
-  union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid)
-  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached
+# Each entry is named with the transaction that has written it, as it may have been taken out and put back. A table with an entry of its own
+# cannot become UNLOGGED, and stays published in whatever schema. For all others, their definition tells whether that may have happened.
+_PARTS = """with recursive parts as (
+  select %(relation)s::regclass::oid as oid, ''::text as attached, array[%(relation)s::regclass::oid] as path
+  union select i.inhrelid, attached || i.xmin::text || '.', path || i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid
+    join pg_class heir on heir.oid = i.inhrelid where heir.relispartition)
+  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached, coalesce(
+    (select 'r' || r.oid || ':' || r.xmin from pg_publication_rel r join pg_publication u on u.oid = r.prpubid
+      where u.pubname = %(slot)s and r.prrelid = p.oid),
+    concat_ws(',', 'c' || c.xmin,
+      (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid) from pg_publication_rel r join pg_publication u on u.oid = r.prpubid
+        where u.pubname = %(slot)s and r.prrelid = any(p.path)) {schemas}))
   from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
-"""The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
+"""The tables that have the rows: the leaf partitions, or the table itself. With each, its file, how it was attached, and how published."""
+_SCHEMAS = """, (select string_agg(s.oid || ':' || s.xmin, ',' order by s.oid) from pg_publication_namespace s
+  join pg_publication u on u.oid = s.pnpubid where u.pubname = %(slot)s
+    and s.pnnspid in (select t.relnamespace from pg_class t where t.oid = any(p.path)))"""
 _SERVER = """select current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
   (select rolreplication or rolsuper from pg_roles where rolname = current_user)
     or exists (select from pg_roles where rolname = 'rds_replication' and pg_has_role(oid, 'member'))"""
@@ -36,11 +47,18 @@ _MEMBER = """select p.oid::text || ':' || p.xmin::text || ':' || coalesce(r.oid:
       select from pg_publication_tables t where t.pubname = p.pubname and t.schemaname = n.nspname and t.tablename = c.relname))
   from pg_publication p left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = %(relation)s::regclass
   where p.pubname = %(slot)s"""
-_IDENTITY = """select c.relreplident::text, c.relpersistence::text, c.relname, (select array_agg(a.attname::text) from pg_index i
-    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-    where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
-  from pg_class c where c.oid = any(%(parts)s::oid[])"""
-_COLUMNS = """select attnum, attname::text, atttypid::text || ':' || atttypmod::text, xmin::text, atthasmissing {generated}
+# The entry of the table, and those of its partitions.
+_FILTERED = """exists (select from pg_publication_rel e where e.prpubid = p.oid and (e.prqual is not null or e.prattrs is not null)
+  and (e.prrelid = %(relation)s::regclass or e.prrelid = any(%(parts)s::oid[])))"""
+# Of an index, the columns that are only included are no part of the identity, and one that is checked at the end of a transaction is none.
+_IDENTITY = """select c.relreplident::text, c.relpersistence::text, n.nspname::text, c.relname::text,
+  (select array_agg(a.attname::text) from pg_index i
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    where i.indrelid = c.oid and i.indisvalid and i.indimmediate
+      and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%(parts)s::oid[]) order by c.oid"""
+_COLUMNS = """select attnum, attname::text, atttypid::text || ':' || atttypmod::text, xmin::text, atthasmissing {generated},
+    case when {virtual} then (select md5(d.adbin::text) from pg_attrdef d where d.adrelid = attrelid and d.adnum = attnum) else '' end
   from pg_attribute where attrelid = %(relation)s::regclass and attnum > 0 and not attisdropped order by attnum"""
 
 
@@ -93,16 +111,18 @@ class SlotQueries:
 
     def shape(self, relation: str, version: int) -> Shape:
         generated = "or attgenerated <> ''" if version >= 120000 else ""
-        columns = tuple(ColumnShape(*row) for row in self._rows(_COLUMNS.format(generated=generated), relation=relation))
-        parts = {int(oid): PartShape(int(file or 0), attached) for oid, file, attached in self._rows(PARTS, relation=relation)}
-        return Shape(columns, parts)
+        virtual = "attgenerated = 'v'" if version >= 180000 else "false"
+        columns = tuple(ColumnShape(*row) for row in self._rows(_COLUMNS.format(generated=generated, virtual=virtual), relation=relation))
+        query = _PARTS.format(schemas=_SCHEMAS if version >= 150000 else "")
+        found = self._rows(query, relation=relation, slot=self.slot)
+        return Shape(columns, {int(oid): PartShape(int(file or 0), *noted) for oid, file, *noted in found})
 
     def _membership(self, container: Container, shape: Shape, version: int) -> str:
         """Identifies the entry of the table in the publication. Raises ConfigurationError if changes would be missing in the log."""
         label, relation = container.label, _regclass(container)
         setup = f"Run: incremental-assets capture setup {self._datastore}"
         via_root = "p.pubviaroot" if version >= 130000 else "false"
-        filtered = "r.prqual is not null or r.prattrs is not null" if version >= 150000 else "false"
+        filtered = _FILTERED if version >= 150000 else "false"
         parts = list(shape.parts)
         found = self._rows(_MEMBER.format(via_root=via_root, filtered=filtered), slot=self.slot, relation=relation, parts=parts)
         if not found:
@@ -128,26 +148,30 @@ class SlotQueries:
                 "without a list of columns."
             )
         for statement, why in self.identities_needed(container):
-            raise ConfigurationError(f"{label}: {why}. This helps: {statement}; (or USING INDEX …)")
+            raise ConfigurationError(f"{label}: {why}. This helps: {statement}; (for REPLICA IDENTITY also USING INDEX …)")
         return str(membership)
 
     def identities_needed(self, container: Container) -> Iterator[tuple[str, str]]:
-        """For each of its tables whose deleted rows the log does not name by the container's key: the statement that helps, and why.
-
-        Raises ConfigurationError where a table has no log.
-        """
+        """For each of its tables whose deleted rows the log does not name by the container's key: the statement that helps, and why."""
         shape = self.shape(_regclass(container), self.replication().version)
-        for identity, persistence, name, columns in self._rows(_IDENTITY, parts=list(shape.parts)):
+        for identity, persistence, schema, name, columns in self._rows(_IDENTITY, parts=list(shape.parts)):
+            table = sql.Identifier(schema, name).as_string(None)
             if persistence != "p":
-                raise ConfigurationError(f"{container.label}: {name} is UNLOGGED or TEMPORARY, so its changes are in no log.")
+                yield f"ALTER TABLE {table} SET LOGGED", f"{name} is UNLOGGED or TEMPORARY, so its changes are in no log"
             missing = [] if identity == "f" else [key for key in container.primary_key if key not in (columns or ())]
             if identity == "n" or missing:
-                table = sql.Identifier(container.schema, name).as_string(None)
                 lacks = ", ".join(missing or container.primary_key)
+                also = "; each new partition needs it, too" if container.kind is Kind.PARTITIONED else ""
                 yield (
                     f"ALTER TABLE {table} REPLICA IDENTITY FULL",
-                    f"the log does not tell which rows are deleted from {name}: its replica identity has not {lacks}",
+                    f"the log does not tell which rows are deleted from {name}: its replica identity has not {lacks}, or its key is "
+                    f"DEFERRABLE, and while it is published, PostgreSQL refuses its updates and deletes{also}",
                 )
+
+    def tables(self, container: Container) -> list[tuple[str, str]]:
+        """Schema and name of the tables that have the container's rows."""
+        parts = list(self.shape(_regclass(container), self.replication().version).parts)
+        return [(schema, name) for _, _, schema, name, _ in self._rows(_IDENTITY, parts=parts)]
 
     def _rows(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
         return ask(self._connection, query, parameters)
@@ -163,7 +187,8 @@ def captured_names(connection: psycopg.Connection, slot: str, schema: str) -> li
         """with recursive listed as (
             select c.oid from pg_publication_tables t join pg_namespace n on n.nspname = t.schemaname
               join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename where t.pubname = %(slot)s
-            union select i.inhparent from pg_inherits i join listed on i.inhrelid = listed.oid)
+            union select i.inhparent from pg_inherits i join listed on i.inhrelid = listed.oid
+              join pg_class part on part.oid = i.inhrelid where part.relispartition)
           select c.relname from listed join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace
           where n.nspname = %(schema)s order by 1""",
         {"slot": slot, "schema": schema},
