@@ -72,9 +72,9 @@ def text_of(expression: str, type_: str) -> str:
     """The expression of the usual text of a value: ``12.5`` and not ``12.500``, ``12345678`` and not ``1.2345678E7``."""
     if type_.startswith("decimal"):
         return _plain(expression) if not type_.endswith(",0)") else f"cast({expression} AS string)"
-    if type_ == "double":
+    if type_ in ("float", "double"):
         exact = f"try_cast(cast({expression} AS string) AS decimal(38,18))"
-        return f"CASE WHEN cast({exact} AS double) = {expression} THEN {_plain(exact)} ELSE cast({expression} AS string) END"
+        return f"CASE WHEN cast({exact} AS {type_}) = {expression} THEN {_plain(exact)} ELSE cast({expression} AS string) END"
     if type_ == "timestamp":
         return f"(cast({expression} AS string) || 'Z')"  # the time zone of all sessions is UTC
     return f"cast({expression} AS string)"
