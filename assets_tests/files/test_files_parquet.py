@@ -4,6 +4,7 @@ Belongs here: what becomes of columns and values, from the file to the table. Do
 (``test_file_reading``, ``test_file_limits``).
 """
 
+import base64
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -16,6 +17,7 @@ import pytest
 from assets_tests.files.test_files_ladder import columns, rejected
 from assets_tests.harness import Folder
 from incremental_assets.core.ladder import TEXT
+from incremental_assets.delta import as_text
 from incremental_assets.files.readers.parquet_copy import interval_text
 from incremental_assets.files.rejected import rejected_table
 
@@ -108,6 +110,83 @@ def test_files_of_one_sync_may_have_other_types(folder: Make) -> None:
     assert (line["status"], rejected(project)) == ("synced", 0), line
     for name, case, wanted, found in zip(names, FOLLOWING, FOLLOWING.values(), columns(project, *names), strict=True):
         assert (types(project)[name], found) == wanted[2:], case
+
+
+GROWN = {
+    "a field more": (of([{"a": 1}]), of([{"a": 2, "b": "x"}]), "struct<`a`:bigint,`b`:string>", ["{1, null}", "{2, x}"]),
+    "a field less": (of([{"a": 1, "b": 2}]), of([{"b": 3}]), "struct<`a`:bigint,`b`:bigint>", ["{1, 2}", "{null, 3}"]),
+    "another order": (
+        pa.array([{"a": 1, "b": "x"}], pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        pa.array([{"b": "y", "A": 2}], pa.struct([("b", pa.string()), ("A", pa.int64())])),
+        "struct<`a`:bigint,`b`:string>",
+        ["{1, x}", "{2, y}"],
+    ),
+    "a field without a value": (
+        of([{"a": 1, "b": None}]),
+        of([{"a": None, "b": "x"}]),
+        "struct<`a`:bigint,`b`:string>",
+        ["{1, null}", "{null, x}"],
+    ),
+    "lists of structs": (
+        of([[{"a": 1}]]),
+        of([[{"b": 2}, None]]),
+        "array<struct<`a`:bigint,`b`:bigint>>",
+        ["[{1, null}]", "[{null, 2}, null]"],
+    ),
+    "a map of structs": (
+        of([[("k", {"a": 1})]], pa.map_(pa.string(), pa.struct([("a", pa.int64())]))),
+        of([[("k", {"b": 2})]], pa.map_(pa.string(), pa.struct([("b", pa.int64())]))),
+        "map<string,struct<`a`:bigint,`b`:bigint>>",
+        ["{k -> {1, null}}", "{k -> {null, 2}}"],
+    ),
+    "wider numbers": (of([[1]], pa.list_(pa.int32())), of([[2**40]], pa.list_(pa.int64())), "array<bigint>", ["[1]", f"[{2**40}]"]),
+    "wider numbers, then others": (
+        of([[2**40]], pa.list_(pa.int64())),
+        of([[1]], pa.list_(pa.int32())),
+        "array<bigint>",
+        [f"[{2**40}]", "[1]"],
+    ),
+    "wider fields, and more": (
+        of([{"a": 1}], pa.struct([("a", pa.int32())])),
+        of([{"a": 2**40, "b": 1}]),
+        "struct<`a`:bigint,`b`:bigint>",
+        ["{1, null}", f"{{{2**40}, 1}}"],
+    ),
+    "wider decimals": (
+        of([Decimal("1.50")], pa.decimal128(10, 2)),
+        of([Decimal("1.0625")], pa.decimal128(12, 4)),
+        "decimal(12,4)",
+        ["1.5000", "1.0625"],
+    ),
+    "decimals, then whole numbers": (of([Decimal("1.50")], pa.decimal128(10, 2)), of([7]), "decimal(10,2)", ["1.50", "7.00"]),
+}
+
+
+def test_nested_columns_grow(folder: Make) -> None:
+    """A file with one more field in a struct would be refused for ever, as would one with larger numbers in a list."""
+    project = sales(folder)
+    names = [f"c{number}" for number in range(len(GROWN))]
+    for at, file in enumerate(("a.parquet", "b.parquet")):
+        project.put(file, parquet(at, **dict(zip(names, (one[at] for one in GROWN.values()), strict=True))))
+        line = project.one("sales")
+        assert (line["status"], rejected(project)) == ("synced", 0), line
+    for name, case, wanted, found in zip(names, GROWN, GROWN.values(), columns(project, *names), strict=True):
+        assert (types(project)[name], found) == wanted[2:], case
+    assert "field c0.`b` (string) was added" in line["message"] and "c6 was array<int> and is array<bigint> now" in line["message"]
+    assert project.audit("sales")["sales"]["status"] == "equal"
+
+
+def test_a_table_that_is_too_large_to_be_rewritten_refuses_the_file_with_wider_lists(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a terabyte is rewritten for one file, or the sync fails for all files."""
+    project = sales(folder)
+    project.put("a.parquet", parquet(0, list=of([[1]], pa.list_(pa.int32())), s=of([{"a": 1}])))
+    project.one("sales")
+    monkeypatch.setattr(as_text, "REWRITTEN_BYTES", 10)
+    project.put("b.parquet", parquet(1, list=of([[2**40]]), s=of([{"a": 2}])))
+    project.put("c.parquet", parquet(2, list=of([[2]], pa.list_(pa.int32())), s=of([{"b": 2}])))
+    line = project.one("sales")
+    assert line["status"] == "warning" and "b.parquet: its column list is array<bigint>, and array<int> in the table" in line["message"]
+    assert columns(project, "list", "s") == [["[1]", "[2]"], ["{1, null}", "{null, 2}"]], "fields are added to a table of any size"
 
 
 def test_a_declared_column_rejects_what_does_not_fit_and_a_text_takes_all(folder: Make) -> None:
@@ -253,6 +332,28 @@ def test_encodings_that_spark_does_not_read_are_read(folder: Make, stored: dict[
     line = project.one("sales")
     assert line["status"] == "synced", line
     assert columns(project, "x", "at") == [["7"], ["2024-01-01 00:00:00"]]
+
+
+INTERVAL = base64.b85decode(
+    "P(e~L6#x|w6%Z^H0u=xi1{DSX009610000002Kfg7!?>S6#^9i6$TXs0003100062004Z7r~nlL89X%r7!71~V{2q$Uvpz<Wo=;<1OOETB>)%#X=EiN02K}u"
+    "7!?2*0cj;F02Trn92qPo02~zr85IB-7y@Zz6#y0j7BUtxCI~zj2mt^90000002l}X000000000M04N9n000000000O2mt^90000001*)Y85|V=6#x|i0000c"
+    "02~z#85IB-7y)S&02TrkIu<%6I!PQA02Kfg0ssI27Hk#*CI}X602v$@9AtH4Yh+?BX>N37a&}>CUt(-;Z*5;@X>4?5au^M6Z*py6Y-xIBWG!|v02nAlbz^Hp"
+    "LLhc!a&u{KZXk9tE-)@JAShyWX>4R5IAk|CF)=h{IWQ?1EF1s;8~^|S5&-}JP(e~L"
+)
+"""A file of DuckDB with the columns ``id``, and ``i``: an interval of a month, two days and 03:04:05.5. Pyarrow cannot write one."""
+
+
+def test_intervals_are_texts_and_stay_bytes_where_a_table_has_them(folder: Make) -> None:
+    """An interval would be twelve bytes that nobody can read, or a table that has such bytes would take no file any more."""
+    project = folder(containers={"sales": {"glob": "*.parquet"}, "old": {"glob": "old/*.parquet"}})
+    project.put("a.parquet", INTERVAL)
+    project.put("old/a.parquet", parquet(0, i=of([b"x"])))
+    assert project.one("sales")["status"] == project.one("old")["status"] == "synced"
+    assert columns(project, "i") == [["1 mon 2 days 03:04:05.5"]]
+    project.put("old/b.parquet", INTERVAL)
+    line = project.one("old")
+    assert line["status"] == "synced", line
+    assert sorted(len(value) for (value,) in project.rows("old", "i")) == [1, 12]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import is_on_ladder
 from incremental_assets.core.names import literal
+from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.spark_types import type_text
 from incremental_assets.files.readers.reading import Reading
 
@@ -39,7 +40,6 @@ _NUMBER = "([0-9]+([.][0-9]*)?|[.][0-9]+)"
 _UNPADDED = "(?![+-]?0[0-9])"
 """What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-NESTED = ("struct<", "array<", "map<")
 _BAD = "_bad"
 
 

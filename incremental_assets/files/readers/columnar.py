@@ -5,7 +5,7 @@ Belongs here: schemas, and whether a file's types fit those of the table. Does n
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 from incremental_assets.core.errors import SourceError, SourceInterrupted, store_remedy
 from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import TEXT, is_on_ladder
+from incremental_assets.core.names import backticked
+from incremental_assets.core.nested_types import NESTED, grown, only_adds_fields
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import UnknownType, names_within, type_text
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.cells import NESTED
 from incremental_assets.files.readers.parquet_copy import Footer, footer_of, has_values
 from incremental_assets.files.readers.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.files.readers.staging import Staging
@@ -44,7 +45,7 @@ class Schemas:
 
     ``groups``: the files that are read together. ``columns``: the table's columns that are known, widened
     where a file needs it, and the new ones after them. ``refused``: why a file is refused, by key. ``types``: the types that the YAML sets,
-    by column name in lower case.
+    by column name in lower case. ``may_rewrite``: whether the table is small enough to be rewritten.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Schemas:
         heads: Mapping[str, Beginning],
         known: Sequence[Column],
         types: Mapping[str, str],
+        may_rewrite: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._may_rewrite = may_rewrite
         self.groups: list[Group] = []
         self.columns = list(known)
         self.refused: dict[str, str] = {}
@@ -77,8 +80,17 @@ class Schemas:
             self._join(own, footers[key], is_odd=key[1])
 
     def rows(self, group: Group) -> "DataFrame":
-        """The rows of a group's files, with ``NAME``. They are read with the schema that was found, which is not inferred again."""
-        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(group.schema)
+        """The rows of a group's files, with ``NAME``.
+
+        They are read with the schema that was found, which is not inferred again, but for nested types: Spark finds fields by their names.
+        """
+        types = {column.name.lower(): column.type for column in self.columns}
+        found = {field.name: type_text(field.dataType.jsonValue()) for field in group.schema}
+        fields = [
+            f"{backticked(name)} {types[name.lower()] if own.startswith(NESTED) and types[name.lower()].startswith(NESTED) else own}"
+            for name, own in found.items()
+        ]
+        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(", ".join(fields))
         return self._staging.load(reader, group.files, "*")
 
     def _join(self, files: Sequence[ReadFile], footer: Footer | None, *, is_odd: bool) -> None:
@@ -86,6 +98,8 @@ class Schemas:
 
         ``footer``: of a Parquet file. ``is_odd``: Spark does not read such files.
         """
+        if footer is not None:  # tables that an earlier version has made have the bytes of intervals
+            footer = footer.with_bytes({column.name.lower() for column in self.columns if column.type == "binary"})
         schema, reason = None, ""
         if not is_odd:
             schema, reason = self._schema(files)
@@ -107,8 +121,8 @@ class Schemas:
             if at is None:
                 by_name[column.name.lower()] = len(self.columns)
                 self.columns.append(column)
-            elif widens(self.columns[at].type, column.type) and column.name.lower() not in self._types:
-                self.columns[at] = Column(self.columns[at].name, column.type)
+            elif column.name.lower() not in self._types:
+                self.columns[at] = Column(self.columns[at].name, self._wider(self.columns[at].type, column.type))
         self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
 
     def _schema(self, files: Sequence[ReadFile]) -> "tuple[StructType | None, str]":
@@ -181,9 +195,16 @@ class Schemas:
                 )
         return None
 
+    def _wider(self, type_: str, found: str) -> str:
+        """The type of a column of the table with room for another type, or else by the values."""
+        return found if widens(type_, found) else grown(type_, found, widens) or type_
+
     def _fits(self, found: str, type_: str) -> bool:
         """Whether a column of a file fits a column of the table, or may do so by its values or by a wider column."""
-        return found == type_ or widens(found, type_) or widens(type_, found) or has_text(found, type_)
+        if found == type_ or widens(found, type_) or widens(type_, found) or has_text(found, type_):
+            return True
+        both = grown(type_, found, widens)
+        return both is not None and (only_adds_fields(type_, both) or self._may_rewrite())
 
 
 def has_text(found: str, type_: str) -> bool:
@@ -200,27 +221,13 @@ def type_of(field: Any) -> str:
 
 
 def _with_values(schema: "StructType", types: Sequence[pa.DataType]) -> "StructType":
-    """Spark's schema of a Parquet file without the columns and nested fields that have no type, as all their values are NULL.
+    """Spark's schema of a Parquet file without the columns that have no type, as they have no value. Spark takes them for whole numbers.
 
-    Spark takes them for whole numbers. ``types``: those of pyarrow, in the same order.
+    ``types``: those of pyarrow, in the same order.
     """
-    from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
-
-    def within(kind: DataType, type_: pa.DataType) -> DataType:
-        match kind:
-            case StructType() if pa.types.is_struct(type_):
-                return _with_values(kind, [type_.field(at).type for at in range(type_.num_fields)])
-            case ArrayType() if pa.types.is_nested(type_):
-                return ArrayType(within(kind.elementType, type_.field(0).type))
-            case MapType() if pa.types.is_map(type_):
-                return MapType(kind.keyType, within(kind.valueType, type_.item_type))
-            case _:
-                return kind
-
     if len(schema.fields) != len(types):
         return schema
-    fields = zip(schema.fields, types, strict=True)
-    return StructType([StructField(field.name, within(field.dataType, type_)) for field, type_ in fields if has_values(type_)])
+    return type(schema)([field for field, own in zip(schema.fields, types, strict=True) if has_values(own)])
 
 
 def _schema_key(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> tuple[object, Footer | None]:

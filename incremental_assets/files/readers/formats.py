@@ -13,6 +13,7 @@ from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import TEXT, Texts, next_type
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal
+from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.delta.as_text import text_of
 from incremental_assets.files.listing import FolderAddress
@@ -36,7 +37,7 @@ class StagedFiles:
     """What the rows of every format are made from.
 
     ``heads``: how each file begins, by key. ``known``: the table's columns. ``types``: those that the YAML sets, by column name in lower
-    case.
+    case. ``may_rewrite``: whether the table is small enough to be rewritten for a type.
     """
 
     spark: "SparkSession"
@@ -46,6 +47,7 @@ class StagedFiles:
     heads: Mapping[str, Beginning]
     known: tuple[Column, ...]
     types: Mapping[str, str]
+    may_rewrite: Callable[[], bool] = lambda: False
 
 
 class FormatRows(Protocol):
@@ -272,7 +274,15 @@ class _ColumnarRows(LadderRows):
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
         self._staged = staged
         self._schemas = Schemas(
-            staged.spark, staged.staging, staged.address, staged.reading, files, staged.heads, staged.known, staged.types
+            staged.spark,
+            staged.staging,
+            staged.address,
+            staged.reading,
+            files,
+            staged.heads,
+            staged.known,
+            staged.types,
+            staged.may_rewrite,
         )
         self.groups, self.refused, self.columns = self._schemas.groups, self._schemas.refused, tuple(self._schemas.columns)
 
@@ -304,11 +314,11 @@ class _ColumnarRows(LadderRows):
         return _together(frames)
 
     def _as_texts(self, group: Group) -> Mapping[str, str]:
-        """The texts of those columns whose values are not of the table's type: expressions by name in lower case."""
+        """The texts of columns whose values are not of the table's type: expressions by name in lower case."""
         types = {column.name.lower(): column.type for column in self.columns}
         found = {field.name: type_of(field) for field in group.schema}
         return {
-            name.lower(): f"to_json({quote(name)})" if type_.startswith(cells.NESTED) else text_of(quote(name), type_)
+            name.lower(): f"to_json({quote(name)})" if type_.startswith(NESTED) else text_of(quote(name), type_)
             for name, type_ in found.items()
             if type_ != types[name.lower()] and not widens(type_, types[name.lower()]) and has_text(type_, types[name.lower()])
         }

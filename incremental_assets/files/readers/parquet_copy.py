@@ -9,8 +9,8 @@ All other columns of a copy have the types by which Spark would have read them f
 import contextlib
 import io
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import pyarrow as pa
@@ -49,6 +49,14 @@ class Footer:
     def is_odd(self) -> bool:
         """Whether Spark is known not to read the file."""
         return self.stored_oddly or self.odd_types
+
+    def with_bytes(self, names: Collection[str]) -> "Footer":
+        """The same, but intervals in columns of these names, in lower case, stay bytes."""
+        schema = self.carried
+        for at, own in enumerate(self.schema):
+            if own.name.lower() in names and pa.types.is_fixed_size_binary(own.type):
+                schema = schema.set(at, pa.field(own.name, pa.binary()))
+        return replace(self, carried=schema)
 
 
 def footer_of(stream: IO[bytes]) -> tuple[Any, Footer]:
@@ -113,7 +121,9 @@ def _carried(type_: pa.DataType, leaves: Iterator[Any]) -> tuple[pa.DataType, bo
         return pa.map_(key, item), odd_key or odd_item
     if kinds.is_struct(type_):
         fields = [(type_.field(at), *_carried(type_.field(at).type, leaves)) for at in range(type_.num_fields)]
-        return pa.struct([pa.field(field.name, own) for field, own, _ in fields]), any(is_odd for *_, is_odd in fields)
+        # A field without any type would have another one in the schema by which Spark reads the file.
+        kept = [pa.field(field.name, own) for field, own, _ in fields if has_values(field.type)]
+        return pa.struct(kept), any(is_odd for *_, is_odd in fields) or 0 < len(kept) < len(fields)
     if kinds.is_nested(type_):
         value, is_odd = _carried(type_.field(0).type, leaves)
         return pa.list_(value), is_odd
@@ -157,7 +167,8 @@ def _converted(array: pa.Array, type_: pa.DataType, cuts_times: bool) -> pa.Arra
     if own == type_:
         return array
     if kinds.is_struct(own):
-        parts = [_converted(part, type_.field(at).type, cuts_times) for at, part in enumerate(array.flatten())]
+        kept = [part for at, part in enumerate(array.flatten()) if has_values(own.field(at).type)]
+        parts = [_converted(part, type_.field(at).type, cuts_times) for at, part in enumerate(kept)]
         return pa.StructArray.from_arrays(parts, fields=[type_.field(at) for at in range(type_.num_fields)], mask=array.is_null())
     if kinds.is_nested(own) and not kinds.is_map(own):
         lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())  # pyright: ignore[reportAttributeAccessIssue]

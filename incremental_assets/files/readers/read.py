@@ -178,7 +178,8 @@ class FileRows:
 
     def _build(self) -> None:
         """Determines columns and types, then caches all rows in Spark and counts them."""
-        staged = StagedFiles(self._spark, self._address, self._reading, self._stage, self._heads, self._known, self._types)
+        may = self._as_text or (lambda: False)
+        staged = StagedFiles(self._spark, self._address, self._reading, self._stage, self._heads, self._known, self._types, may)
         self._rows = rows = format_rows(staged, self._left())
         try:
             rows.infer()
