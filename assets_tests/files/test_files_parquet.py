@@ -172,7 +172,7 @@ def test_nested_columns_grow(folder: Make) -> None:
         assert (line["status"], rejected(project)) == ("synced", 0), line
     for name, case, wanted, found in zip(names, GROWN, GROWN.values(), columns(project, *names), strict=True):
         assert (types(project)[name], found) == wanted[2:], case
-    assert "field c0.`b` (string) was added" in line["message"] and "c6 was array<int> and is array<bigint> now" in line["message"]
+    assert "field `c0`.`b` (string) was added" in line["message"] and "c6 was array<int> and is array<bigint> now" in line["message"]
     assert project.audit("sales")["sales"]["status"] == "equal"
 
 

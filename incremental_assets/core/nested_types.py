@@ -90,18 +90,26 @@ def _grown(old: Type, new: Type, widens: Callable[[str, str], bool]) -> Type | N
     return replace(old, parts=(*parts, *((name, part) for name, part in new.parts if name.lower() in others)))
 
 
-def added_fields(old: str, new: str) -> Sequence[tuple[tuple[str, ...], str]]:
-    """The fields that a type has grown by, each as its path within the column and its type. ``new``: what ``grown`` has made of ``old``."""
-    return list(_added((), parse(old), parse(new))) if old.startswith(NESTED) else []
+@dataclass(frozen=True)
+class AddedField:
+    """A field that a nested column has grown by. ``sql_name``: its path from the column on, with quoted names."""
+
+    sql_name: str
+    type: str
 
 
-def _added(path: tuple[str, ...], old: Type, new: Type) -> Iterator[tuple[tuple[str, ...], str]]:
+def added_fields(column: str, old: str, new: str) -> Sequence[AddedField]:
+    """The fields that a column's type has grown by. ``new``: what ``grown`` has made of ``old``."""
+    return list(_added(backticked(column), parse(old), parse(new))) if old.startswith(NESTED) else []
+
+
+def _added(path: str, old: Type, new: Type) -> Iterator[AddedField]:
     for at, (name, part) in enumerate(new.parts):
-        step = (*path, backticked(name) if new.kind == "struct" else name)
+        step = f"{path}.{backticked(name) if new.kind == 'struct' else name}"
         if at < len(old.parts):
             yield from _added(step, old.parts[at][1], part)
         else:
-            yield step, part.text
+            yield AddedField(step, part.text)
 
 
 def only_adds_fields(old: str, new: str) -> bool:

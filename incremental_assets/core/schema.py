@@ -48,8 +48,8 @@ class Evolution:
         found = [f"column {column.name} ({column.type}) was added" for column in self.add]
         found += [f"column {new.name} was widened from {old.type} to {new.type}" for old, new in self.widen]
         for old, new in self.grow:
-            for path, type_ in added_fields(old.type, new.type):
-                found.append(f"field {'.'.join((new.name, *path))} ({type_}) was added")
+            for field in added_fields(new.name, old.type, new.type):
+                found.append(f"field {field.sql_name} ({field.type}) was added")
         for old, new in self.rewrite:
             found.append(f"column {new.name} was {old.type} and is {new.type} now, for which the table was rewritten; no value was lost")
         if self.widen:
@@ -100,7 +100,7 @@ def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Colu
             elif column.name in rewritten and column.type == TEXT:
                 rewrite.append((old, column))
             elif column.name in rewritten and grown(old.type, column.type, widens) == column.type:
-                if added_fields(old.type, column.type):
+                if added_fields(old.name, old.type, column.type):
                     grow.append((old, column))
                 if not only_adds_fields(old.type, column.type):
                     rewrite.append((old, column))

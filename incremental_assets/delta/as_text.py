@@ -37,7 +37,7 @@ def rewrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wr
     could not be had back from its text, and ConcurrentWriteError on a concurrent write. Nothing is written in either case.
     """
     label, old = write_batch.container.label, {before.name: before.type for before, after in changes if after.type == TEXT}
-    wider = {after.name: after.type for _, after in changes if after.type != TEXT}
+    wider = {after.name: after for _, after in changes if after.type != TEXT}
     frame = spark.read.format("delta").option("versionAsOf", head.version).load(table.url)
     lost = [f"NOT cast({text_of(quote(name), type_)} AS {type_}) <=> {quote(name)}" for name, type_ in old.items()]
     counts = frame.selectExpr("0", *(f"count(CASE WHEN {is_lost} THEN 1 END) AS c{i}" for i, is_lost in enumerate(lost))).collect()[0][1:]
@@ -51,7 +51,7 @@ def rewrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wr
     columns: list[ConnectColumn] = []
     for name in (column.name for column in head.columns):
         text = _text_of_old(quote(name), old[name]) if name in old else quote(name)
-        value = expr(f"cast({text} AS {wider[name]})" if name in wider else text)
+        value = expr(f"cast({text} AS {wider[name].type})" if name in wider else text)
         columns.append(value.alias(name, metadata={"comment": comments[name]}) if name in comments else value.alias(name))
     options = {"overwriteSchema": "true", "userMetadata": json.dumps(write_batch.commit_metadata)}
     expect_unmoved(label, table, head)

@@ -39,10 +39,9 @@ def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: He
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
         session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
-    fields = [(quote(old.name), *one) for old, new in evolution.grow for one in added_fields(old.type, new.type)]
-    if fields:
-        added = ", ".join(f"{'.'.join((column, *path))} {type_}" for column, path, type_ in fields)
-        session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
+    for old, new in evolution.grow:
+        fields = ", ".join(f"{field.sql_name} {field.type}" for field in added_fields(old.name, old.type, new.type))
+        session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({fields})")
     if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
         # The feature is switched on at the first widening and not before: readers that do not know it cannot read the table's rows then.
         session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
