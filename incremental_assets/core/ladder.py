@@ -7,7 +7,7 @@ Each rung represents every value of the rungs below it exactly:
 
 - a whole number → a decimal of enough digits for it and for the new numbers (at most 38) → text
 - a date → a time without zone → text
-- true or false, a double, a time with or without zone → text
+- true or false, a float or a double, a time with or without zone → text
 
 A whole number never becomes a double, which is exact for 15 digits only. What the YAML declares is no inferred column, and stays.
 """
@@ -21,7 +21,7 @@ MOST_DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _DIGITS_BEFORE = {"smallint": 10, "int": 10, "bigint": 20}
 """How many digits before the point a decimal must have, so that Delta's type widening can make it of a whole number."""
-_OTHERS = ("boolean", "double", "date", "timestamp_ntz", "timestamp")
+_OTHERS = ("boolean", "float", "double", "date", "timestamp_ntz", "timestamp")
 
 
 @dataclass(frozen=True)

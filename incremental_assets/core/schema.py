@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.ladder import TEXT
+from incremental_assets.core.nested_types import added_fields, grown, only_adds_fields
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 # Only the order of the numbers counts: an integer type can be widened to one with a higher number.
@@ -28,24 +29,28 @@ class Column:
 class Evolution:
     """The changes that a Delta table needs before rows with the wanted columns can be written. It is true if there are any.
 
-    ``add``: columns to add. ``widen``: columns to widen, each as it is and as it will be. ``as_text``: columns that become text, likewise,
-    for which the table has to be rewritten. ``dropped``: columns that the source no longer has; they stay in the table and are NULL in rows
-    written from now on.
+    ``add``: columns to add. ``widen``: columns to widen, each as it is and as it will be. ``grow``: likewise, columns whose structs get
+    further fields. ``rewrite``: likewise, columns that become text, or a nested type of wider parts, for which the table has to be
+    rewritten. ``dropped``: columns that the source no longer has; they stay in the table and are NULL in rows written from now on.
     """
 
     add: tuple[Column, ...] = ()
     widen: tuple[tuple[Column, Column], ...] = ()
     dropped: tuple[Column, ...] = ()
-    as_text: tuple[tuple[Column, Column], ...] = ()
+    grow: tuple[tuple[Column, Column], ...] = ()
+    rewrite: tuple[tuple[Column, Column], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.widen or self.as_text)
+        return bool(self.add or self.widen or self.grow or self.rewrite)
 
     def messages(self) -> list[str]:
         """What has changed in the table, in words."""
         found = [f"column {column.name} ({column.type}) was added" for column in self.add]
         found += [f"column {new.name} was widened from {old.type} to {new.type}" for old, new in self.widen]
-        for old, new in self.as_text:
+        for old, new in self.grow:
+            for field in added_fields(new.name, old.type, new.type):
+                found.append(f"field {field.sql_name} ({field.type}) was added")
+        for old, new in self.rewrite:
             found.append(f"column {new.name} was {old.type} and is {new.type} now, for which the table was rewritten; no value was lost")
         if self.widen:
             found.append("readers of the table now need Delta's type widening, which delta-rs does not have")
@@ -74,16 +79,17 @@ def widens(old: str, new: str) -> bool:
     return (precision, scale) != (old_precision, old_scale) and scale >= old_scale and precision - scale >= old_precision - old_scale
 
 
-def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Column], as_text: Collection[str] = ()) -> Evolution:
+def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Column], rewritten: Collection[str] = ()) -> Evolution:
     """Plans how the columns of the Delta table (``lake``) become the wanted ones; names are compared without case, as Delta does.
 
-    ``container`` is the label for the message. ``as_text``: the names of columns that may become text. Raises RebuildNeeded if the new type
-    cannot represent the old values exactly.
+    ``container`` is the label for the message. ``rewritten``: the names of columns for which the table may be rewritten. Raises
+    RebuildNeeded if the new type cannot represent the old values exactly.
     """
     present = {column.name.lower(): column for column in lake}
     add: list[Column] = []
     widen: list[tuple[Column, Column]] = []
-    texts: list[tuple[Column, Column]] = []
+    grow: list[tuple[Column, Column]] = []
+    rewrite: list[tuple[Column, Column]] = []
     for column in wanted:
         old = present.get(column.name.lower())
         if old is None:
@@ -91,8 +97,13 @@ def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Colu
         elif old.type != column.type:
             if widens(old.type, column.type):
                 widen.append((old, column))
-            elif column.name in as_text and column.type == TEXT:
-                texts.append((old, column))
+            elif column.name in rewritten and column.type == TEXT:
+                rewrite.append((old, column))
+            elif column.name in rewritten and grown(old.type, column.type, widens) == column.type:
+                if added_fields(old.name, old.type, column.type):
+                    grow.append((old, column))
+                if not only_adds_fields(old.type, column.type):
+                    rewrite.append((old, column))
             elif not widens(column.type, old.type):  # if the source's type was narrowed, the wider column of the table takes its values
                 raise RebuildNeeded(
                     f"{container}: column {column.name!r} is {old.type} in the lake and {column.type} in the source, and the one does not "
@@ -101,4 +112,4 @@ def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Colu
                 )
     names = {column.name.lower() for column in wanted}
     dropped = tuple(column for column in lake if column.name.lower() not in names)
-    return Evolution(tuple(add), tuple(widen), dropped, tuple(texts))
+    return Evolution(tuple(add), tuple(widen), dropped, tuple(grow), tuple(rewrite))

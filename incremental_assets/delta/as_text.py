@@ -1,4 +1,4 @@
-"""Rewrites a table whose columns become text, as Delta cannot change their type in place.
+"""Rewrites a table whose columns become text, or nested types of wider parts, as Delta does not change their type in place.
 
 Belongs here: the text of each value, the proof that no value is lost, and the one commit. Does not belong: when a column becomes text
 (``core.ladder``), and changes that Delta makes in place (``evolve``).
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
@@ -29,18 +30,17 @@ def may_be_rewritten(table: LakeTable) -> bool:
     return table.bytes() <= REWRITTEN_BYTES
 
 
-def rewrite_as_text(
-    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changes: Sequence[tuple[Column, Column]]
-) -> Head:
-    """Rewrites the table in one commit, in which these columns (as they are, and as they will be) are text. Returns what it is then.
+def rewrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changes: Sequence[tuple[Column, Column]]) -> Head:
+    """Rewrites the table in one commit, for these columns, as they are, and as they will be. Returns what it is then.
 
-    Raises RebuildNeeded if a value could not be had back from its text, and ConcurrentWriteError on a concurrent write. Nothing is written
-    in either case.
+    A nested type has its fields already (``evolve_table``), and its values are widened exactly. Raises RebuildNeeded if a value
+    could not be had back from its text, and ConcurrentWriteError on a concurrent write. Nothing is written in either case.
     """
-    label, old = write_batch.container.label, {before.name: before.type for before, _ in changes}
+    label, old = write_batch.container.label, {before.name: before.type for before, after in changes if after.type == TEXT}
+    wider = {after.name: after for _, after in changes if after.type != TEXT}
     frame = spark.read.format("delta").option("versionAsOf", head.version).load(table.url)
     lost = [f"NOT cast({text_of(quote(name), type_)} AS {type_}) <=> {quote(name)}" for name, type_ in old.items()]
-    counts = frame.selectExpr(*(f"count(CASE WHEN {is_lost} THEN 1 END) AS c{i}" for i, is_lost in enumerate(lost))).collect()[0]
+    counts = frame.selectExpr("0", *(f"count(CASE WHEN {is_lost} THEN 1 END) AS c{i}" for i, is_lost in enumerate(lost))).collect()[0][1:]
     for (name, type_), count in zip(old.items(), counts, strict=True):
         if count:
             raise RebuildNeeded(
@@ -50,7 +50,8 @@ def rewrite_as_text(
     comments = {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
     columns: list[ConnectColumn] = []
     for name in (column.name for column in head.columns):
-        value = expr(_text_of_old(quote(name), old[name]) if name in old else quote(name))
+        text = _text_of_old(quote(name), old[name]) if name in old else quote(name)
+        value = expr(f"cast({text} AS {wider[name].type})" if name in wider else text)
         columns.append(value.alias(name, metadata={"comment": comments[name]}) if name in comments else value.alias(name))
     options = {"overwriteSchema": "true", "userMetadata": json.dumps(write_batch.commit_metadata)}
     expect_unmoved(label, table, head)
@@ -72,9 +73,9 @@ def text_of(expression: str, type_: str) -> str:
     """The expression of the usual text of a value: ``12.5`` and not ``12.500``, ``12345678`` and not ``1.2345678E7``."""
     if type_.startswith("decimal"):
         return _plain(expression) if not type_.endswith(",0)") else f"cast({expression} AS string)"
-    if type_ == "double":
+    if type_ in ("float", "double"):
         exact = f"try_cast(cast({expression} AS string) AS decimal(38,18))"
-        return f"CASE WHEN cast({exact} AS double) = {expression} THEN {_plain(exact)} ELSE cast({expression} AS string) END"
+        return f"CASE WHEN cast({exact} AS {type_}) = {expression} THEN {_plain(exact)} ELSE cast({expression} AS string) END"
     if type_ == "timestamp":
         return f"(cast({expression} AS string) || 'Z')"  # the time zone of all sessions is UTC
     return f"cast({expression} AS string)"

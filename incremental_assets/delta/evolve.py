@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
+from incremental_assets.core.nested_types import added_fields
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.spark_types import names_within
 from incremental_assets.delta.table import Head, LakeTable
@@ -29,13 +30,18 @@ MAPPING = {"delta.columnMapping.mode": "name"}
 
 
 def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, evolution: Evolution) -> None:
-    """Adds and widens the columns of a table. Dropped columns stay in the table; new rows have NULL in them."""
+    """Adds and widens columns, and adds fields to structs. Dropped columns stay in the table; new rows have NULL in them."""
     allow_names(spark, table, head, evolution.add)
     session = spark()
-    allow_types(spark, table, head, [*evolution.add, *(wide for _, wide in evolution.widen)])
+    changed = [wide for _, wide in (*evolution.widen, *evolution.grow)]
+    allow_names(spark, table, head, changed)
+    allow_types(spark, table, head, [*evolution.add, *changed])
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
         session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
+    for old, new in evolution.grow:
+        fields = ", ".join(f"{field.sql_name} {field.type}" for field in added_fields(old.name, old.type, new.type))
+        session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({fields})")
     if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
         # The feature is switched on at the first widening and not before: readers that do not know it cannot read the table's rows then.
         session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")

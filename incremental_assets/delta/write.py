@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
-from incremental_assets.delta.as_text import rewrite_as_text
+from incremental_assets.delta.as_text import rewrite
 from incremental_assets.delta.changed_rows import write_changed
 from incremental_assets.delta.commit_files import checkpoint_if_due
 from incremental_assets.delta.create import create_table
@@ -129,11 +129,12 @@ def _prepare(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head |
         # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
         allow_names(spark, table, head, write_batch.columns)
         return newest(table), Evolution()
-    evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns, write_batch.as_text)
-    if evolution.as_text:
-        head = rewrite_as_text(spark(), table, head, write_batch, evolution.as_text)
-    if evolution.add or evolution.widen:
+    evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns, write_batch.rewritten)
+    if evolution.add or evolution.widen or evolution.grow:
         evolve_table(spark, table, head, evolution)
+        head = newest(table)
+    if evolution.rewrite:
+        rewrite(spark(), table, head, write_batch, evolution.rewrite)
     if evolution:
         return newest(table), evolution
     return head, evolution

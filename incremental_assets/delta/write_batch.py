@@ -71,7 +71,7 @@ class WriteBatch:
     place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot. ``staged``: the same rows
     in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer has are marked with this
     time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead. ``changed``: the rows are
-    written by key, and there are no windows. ``as_text``: columns that become text, for which the table is rewritten. ``divisible``: the
+    written by key, and there are no windows. ``rewritten``: columns of types for which the table may be rewritten. ``divisible``: the
     rows may be committed in two parts, as the batch is itself one of several by which a large read is written. ``by_partition``: the
     windows are those of partitions that are cut along another column than the identifier.
     """
@@ -96,7 +96,7 @@ class WriteBatch:
     deleted_at: int | None = None
     changed: "ChangedRows | None" = field(repr=False, default=None)
     by_partition: bool = False
-    as_text: frozenset[str] = frozenset()
+    rewritten: frozenset[str] = frozenset()
 
     @property
     def identifier(self) -> Identifier | None:

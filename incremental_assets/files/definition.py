@@ -44,7 +44,8 @@ class FileOptions:
     """The settings of one container in the YAML.
 
     ``glob``, ``format``: None where the catalog operation determines them. ``read``: the options of Spark's reader for the format.
-    ``types``: the Spark type by column name. ``prune``: whether the rows of files that are gone are deleted.
+    ``types``: the Spark type by column name. ``prune``: whether the rows of files that are gone are deleted. ``cuts_times``: whether digits
+    of a time below the microsecond are left out.
     """
 
     glob: str | None = None
@@ -52,6 +53,7 @@ class FileOptions:
     read: Mapping[str, str] = field(default_factory=dict[str, str])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     prune: bool = False
+    cuts_times: bool = False
     limits: Limits = field(default_factory=Limits)
     container: ContainerOptions = field(default_factory=ContainerOptions)
 
@@ -150,7 +152,7 @@ class FileDefinition:
     def reading(self) -> Reading:
         """How its files are read. Raises ConfigurationError for an option that must not be set."""
         own = self.options
-        return Reading(self.format, own.read, own.types, own.limits)
+        return Reading(self.format, own.read, own.types, own.limits, own.cuts_times)
 
     @cached_property
     def how(self) -> str:
@@ -162,6 +164,8 @@ class FileDefinition:
         settings: tuple[object, ...] = (self.format.value, sorted(own.read.items()), sorted(own.types.items()))
         if own.limits != Limits():
             settings = (*settings, own.limits)
+        if own.cuts_times:
+            settings = (*settings, "finer_times: cut")
         return hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
 
     def listing(self, unseen: dict[str, str]) -> Iterator[tuple[str, FileStamp]]:

@@ -22,6 +22,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE, MODIFIED, FileState, shown_path
 from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.names import backticked
+from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
@@ -111,7 +112,7 @@ class FileSync(ContainerSync):
         self._attempt = Attempt(scope, Attempts(scope.lake, plan.container.key_path), log)
         self._rows: FileRows | RowsReadHere | None = None
         self._columns: tuple[Column, ...] = ()
-        self._as_text: frozenset[str] = frozenset()
+        self._rewritten: frozenset[str] = frozenset()
         self._rejected = rejected_table(scope.lake, plan.container.key_path)
         self._due, self._drop = plan.due, plan.drop
         self._recheck: Recheck | None = None  # None: the plan asks for none
@@ -134,7 +135,7 @@ class FileSync(ContainerSync):
             if self._rows is None:
                 _, self._rows = self._attempt.read(self._due, lambda files: self._read(files, in_lake))
         self._columns = self._rows.columns if self._rows is not None else in_lake
-        self._as_text = self._become_text(in_lake)
+        self._rewritten = self._may_need_rewriting(in_lake)
         self._note()
         if not self._counts and (plan.whole or not self._drop):
             self._note_nothing(head)
@@ -184,10 +185,12 @@ class FileSync(ContainerSync):
         indexed, folder = indexed_columns(head), self._folder()
         return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed, folder, self._may_be_rewritten)
 
-    def _become_text(self, in_lake: Sequence[Column]) -> frozenset[str]:
-        """The names of the table's inferred columns that are text from this sync on."""
+    def _may_need_rewriting(self, in_lake: Sequence[Column]) -> frozenset[str]:
+        """The names of the table's inferred columns that are text, or another nested type, from this sync on."""
         before, declared = {column.name: column.type for column in in_lake}, {name.lower() for name in self._definition.reading.types}
-        new = {column.name for column in self._columns if column.type == TEXT and before.get(column.name, TEXT) != TEXT}
+        new = {
+            column.name for column in self._columns if column.type.startswith((TEXT, *NESTED)) and before.get(column.name) != column.type
+        }
         return frozenset(name for name in new if name.lower() not in declared)
 
     def _may_be_rewritten(self) -> bool:
@@ -294,7 +297,7 @@ class FileSync(ContainerSync):
                 files=(*self._counts, *self._drop),
                 only_adds=self._only_adds,
                 staged=self._rows.staged if isinstance(self._rows, RowsReadHere) else None,
-                as_text=self._as_text,
+                rewritten=self._rewritten,
             )
         )
 

@@ -58,6 +58,9 @@ class FilesEntry(QualityEntry):
     columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
     schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
     prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
+    finer_times: Literal["refuse", "cut"] | None = Field(
+        default=None, description="what becomes of times with more than microseconds; default: as the datastore says"
+    )
     max_file_bytes: int | None = Field(default=None, description="a larger file, stored or unpacked, is refused; default: the datastore's")
     max_line_bytes: int | None = Field(default=None, description="a file with a longer line is refused; default: the datastore's")
     max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
@@ -100,6 +103,10 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     max_files_per_run: int = 1000
     files_a_tick: int | None = None  # the name of max_files_per_run before it had this one
     prune_files: bool = False
+    finer_times: Annotated[
+        Literal["refuse", "cut"],
+        dg.Resolver.default(description="what becomes of times with more than microseconds, which Parquet may have"),
+    ] = "refuse"
     max_file_bytes: int = Limits.file_bytes
     max_line_bytes: int = Limits.line_bytes
     max_columns: int = Limits.columns
@@ -164,7 +171,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             if number < 1:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
         limits = _limits(self.name, Limits(), self.max_file_bytes, self.max_line_bytes, self.max_columns)
-        defaults = FileOptions(prune=self.prune_files, limits=limits)
+        defaults = FileOptions(prune=self.prune_files, cuts_times=self.finer_times == "cut", limits=limits)
         without = [name for name, entry in self.containers.items() if entry.glob is None]
         if without and len(without) < len(self.containers):
             raise ConfigurationError(
@@ -232,6 +239,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
         read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
         types=dict(entry.columns),
         prune=defaults.prune if entry.prune_files is None else entry.prune_files,
+        cuts_times=defaults.cuts_times if entry.finer_times is None else entry.finer_times == "cut",
         limits=limits,
         container=ContainerOptions(
             schedule=entry.schedule,

@@ -13,6 +13,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import is_on_ladder
 from incremental_assets.core.names import literal
+from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.spark_types import type_text
 from incremental_assets.files.readers.reading import Reading
 
@@ -39,7 +40,6 @@ _NUMBER = "([0-9]+([.][0-9]*)?|[.][0-9]+)"
 _UNPADDED = "(?![+-]?0[0-9])"
 """What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_NESTED = ("struct<", "array<", "map<")
 _BAD = "_bad"
 
 
@@ -75,7 +75,7 @@ def value(cell: str, type_: str, reading: Reading) -> str:
         return cell
     if type_ == "variant":
         return f"try_parse_json({cell})"
-    if type_.startswith(_NESTED):
+    if type_.startswith(NESTED):
         return f"{_nested(cell, type_)}.v"
     if pattern is not None and type_ == "date":
         return f"try_to_date({cell}, {literal(pattern)})"
@@ -92,7 +92,7 @@ def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
     """
     if type_ in ("string", "binary"):
         return "true"
-    if type_.startswith(_NESTED):
+    if type_.startswith(NESTED):
         return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
     tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
     if _pattern_option(type_, reading) is None:
@@ -124,9 +124,8 @@ def type_of_mask(bits: int | None) -> str:
 
 def on_ladder(type_: str, reading: Reading) -> bool:
     """Whether an inferred column of this type widens. One of JSON stays, and so does one whose texts are read by a pattern of the YAML."""
-    is_delimited = reading.format in (FileFormat.CSV, FileFormat.TSV)
     return (
-        is_delimited
+        reading.format not in (FileFormat.JSON, FileFormat.TEXT)
         and is_on_ladder(type_)
         and _pattern_option(type_, reading) is None
         and _pattern_option("timestamp_ntz", reading) is None

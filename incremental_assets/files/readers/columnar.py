@@ -3,19 +3,24 @@
 Belongs here: schemas, and whether a file's types fit those of the table. Does not belong: converting rows (``read``).
 """
 
-import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.errors import SourceError, store_remedy
+import pyarrow as pa
+
+from incremental_assets.core.errors import SourceError, SourceInterrupted, store_remedy
 from incremental_assets.core.files import FileFormat
+from incremental_assets.core.ladder import TEXT, is_on_ladder
+from incremental_assets.core.names import backticked
+from incremental_assets.core.nested_types import NESTED, grown, only_adds_fields
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import UnknownType, names_within, type_text
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.parquet_columns import unread_types
+from incremental_assets.files.readers.parquet_copy import Footer, footer_of, has_values
 from incremental_assets.files.readers.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.files.readers.staging import Staging
 from incremental_assets.files.trouble import passing_remedy_in
@@ -23,12 +28,13 @@ from incremental_assets.files.trouble import passing_remedy_in
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
+    from pyspark.sql.types import StructType
 
 _NO_AVRO = (
     "the Spark server has no support for Avro: it lacks the package org.apache.spark:spark-avro_2.13, of Spark's own version. Add it "
     "under spark.jars.packages"
 )
-_NARROW = {"tinyint": "smallint", "void": "string"}
+_NARROW = {"tinyint": "smallint"}
 """Types that the tables of the lake do not have (see ``core.schema``), each with a type that carries it exactly."""
 _VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
 """A variable in Hadoop's configuration. Spark passes the requested columns to its Parquet reader in there, so such names are replaced."""
@@ -39,7 +45,7 @@ class Schemas:
 
     ``groups``: the files that are read together. ``columns``: the table's columns that are known, widened
     where a file needs it, and the new ones after them. ``refused``: why a file is refused, by key. ``types``: the types that the YAML sets,
-    by column name in lower case.
+    by column name in lower case. ``may_rewrite``: whether the table is small enough to be rewritten.
     """
 
     def __init__(
@@ -52,73 +58,108 @@ class Schemas:
         heads: Mapping[str, Beginning],
         known: Sequence[Column],
         types: Mapping[str, str],
+        may_rewrite: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._may_rewrite = may_rewrite
         self.groups: list[Group] = []
         self.columns = list(known)
         self.refused: dict[str, str] = {}
         self._spark, self._staging, self._address, self._reading, self._types = spark, staging, address, reading, types
-        alike: dict[object, list[ReadFile]] = defaultdict(list)
+        alike: dict[tuple[object, bool], list[ReadFile]] = defaultdict(list)
+        footers: dict[tuple[object, bool], Footer | None] = {}
         for file in files:
             try:
-                alike[_schema_key(address, reading, file, heads[file.key])].append(file)
+                key, footer = _schema_key(address, reading, file, heads[file.key])
+                is_odd = footer is not None and (footer.is_odd or file.key in staging.unread)
+                alike[key, is_odd].append(file)
+                footers.setdefault((key, is_odd), footer)
             except SourceError as error:
                 self.refused[file.key] = str(error)
         # The most common schema comes first: where schemas contradict each other, the files of the rarer one are refused.
-        for own in sorted(alike.values(), key=lambda group: (-len(group), min(file.modified for file in group))):
-            self._join(own)
+        for key, own in sorted(alike.items(), key=lambda one: (-len(one[1]), min(file.modified for file in one[1]))):
+            self._join(own, footers[key], is_odd=key[1])
 
     def rows(self, group: Group) -> "DataFrame":
-        """The rows of a group's files, with ``NAME``. They are read with the schema that was found, which is not inferred again."""
-        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(group.schema)
+        """The rows of a group's files, with ``NAME``.
+
+        They are read with the schema that was found, which is not inferred again, but for nested types: Spark finds fields by their names.
+        """
+        types = {column.name.lower(): column.type for column in self.columns}
+        found = {field.name: type_text(field.dataType.jsonValue()) for field in group.schema}
+        fields = [
+            f"{backticked(name)} {types[name.lower()] if own.startswith(NESTED) and types[name.lower()].startswith(NESTED) else own}"
+            for name, own in found.items()
+        ]
+        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(", ".join(fields))
         return self._staging.load(reader, group.files, "*")
 
-    def _join(self, files: Sequence[ReadFile]) -> None:
-        """Adds files of one schema as a group, and its columns to the others; refuses the files where it does not fit."""
+    def _join(self, files: Sequence[ReadFile], footer: Footer | None, *, is_odd: bool) -> None:
+        """Adds files of one schema as a group, and its columns to the others; refuses the files where it does not fit.
+
+        ``footer``: of a Parquet file. ``is_odd``: Spark does not read such files.
+        """
+        if footer is not None:  # tables that an earlier version has made have the bytes of intervals
+            footer = footer.with_bytes({column.name.lower() for column in self.columns if column.type == "binary"})
+        schema, reason = None, ""
+        if not is_odd:
+            schema, reason = self._schema(files)
+        if schema is None and footer is not None:
+            files = self._copied(files, footer)
+            if files:
+                schema, reason = self._schema(files)
+        declared: list[Column] = []
+        if schema is not None and footer is not None:
+            declared = [Column(field.name, type_) for field in schema if (type_ := self._types.get(field.name.lower())) is not None]
+            schema = _with_values(schema, [field.type for field in footer.schema])
+        reason = reason if schema is None else self._misfit(schema)
+        if schema is None or reason is not None:
+            self.refused |= {file.key: refusal(file, reason or "") for file in files}
+            return
+        by_name = {column.name.lower(): i for i, column in enumerate(self.columns)}
+        for column in (*declared, *(Column(field.name, type_of(field)) for field in schema)):
+            at = by_name.get(column.name.lower())
+            if at is None:
+                by_name[column.name.lower()] = len(self.columns)
+                self.columns.append(column)
+            elif column.name.lower() not in self._types:
+                self.columns[at] = Column(self.columns[at].name, self._wider(self.columns[at].type, column.type))
+        self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
+
+    def _schema(self, files: Sequence[ReadFile]) -> "tuple[StructType | None, str]":
+        """Spark's schema of files that have the same one; else the reason why it cannot read them."""
         from pyspark.errors import PySparkException
 
-        schema, reason = None, "none of its kind could be read"
         for file in files:  # the schema of one file is enough, but the first file may have vanished meanwhile
             try:
                 reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on)
-                schema = self._staging.schema(reader, file)
-                break
+                return self._staging.schema(reader, file), ""
             except PySparkException as error:  # for a type that it does not know, Spark raises errors of several kinds
                 self._spark.range(1).collect()  # raises where the server has ended, and the file is not the cause
                 text = str(error).strip().split("JVM stacktrace")[0].strip()
                 if store_remedy(text) is not None or passing_remedy_in(text) is not None:
                     raise
                 if "avro" in text.lower() and "data source" in text.lower():
-                    reason = _NO_AVRO
-                    break
-                reason = self._unread(file) or f"Spark cannot read it: {shortened(text, 300)}"
+                    return None, _NO_AVRO
                 if "PATH_NOT_FOUND" not in text:
-                    break
-        reason = reason if schema is None else self._misfit(schema)
-        if schema is None or reason is not None:
-            self.refused |= {file.key: refusal(file, reason or "") for file in files}
-            return
-        by_name = {column.name.lower(): i for i, column in enumerate(self.columns)}
-        for field in schema:
-            type_ = self._type(field)
-            at = by_name.get(field.name.lower())
-            if at is None:
-                self.columns.append(Column(field.name, type_))
-            elif widens(self.columns[at].type, type_) and field.name.lower() not in self._types:
-                self.columns[at] = Column(self.columns[at].name, type_)
-        self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
+                    return None, f"Spark cannot read it: {shortened(text, 300)}"
+        return None, "none of its kind could be read"
 
-    def _unread(self, file: ReadFile) -> str | None:
-        """Which columns of a Parquet file Spark cannot read; None if that is not known."""
-        import pyarrow.parquet as pq
+    def _copied(self, files: Sequence[ReadFile], footer: Footer) -> list[ReadFile]:
+        """Lets pyarrow copy files of one schema into such as Spark reads. Returns those that it could copy; the others are refused."""
 
-        if self._reading.format is not FileFormat.PARQUET:
+        def failure_of(file: ReadFile) -> SourceError | None:
+            try:
+                self._staging.copy_parquet(file, footer.carried)
+            except SourceInterrupted:
+                raise
+            except SourceError as error:
+                return error
             return None
-        with contextlib.suppress(SourceError), self._address.open(file.path, decompress=False) as stream:
-            return unread_types(pq.read_schema(stream))
-        return None
 
-    def _type(self, field: Any) -> str:
-        return self._types.get(field.name.lower()) or _type_of(field)
+        with ThreadPoolExecutor(4) as pool:
+            failures = dict(zip(files, pool.map(failure_of, files), strict=True))
+        self.refused |= {file.key: str(error) for file, error in failures.items() if error is not None}
+        return [file for file, error in failures.items() if error is None]
 
     def _misfit(self, schema: Any) -> str | None:
         """Why a schema does not fit the table, the YAML or Spark; None: it fits."""
@@ -134,7 +175,7 @@ class Schemas:
             return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
         for field in schema:
             try:
-                found = _type_of(field)
+                found = type_of(field)
             except UnknownType as error:
                 return f"its column {field.name} is {error}, which a table of the lake cannot have"
             filled_in = [name for name in (field.name, *names_within(found)) if _VARIABLE.search(name)]
@@ -144,37 +185,65 @@ class Schemas:
                     f"names, and would find no value; rename it in the file"
                 )
             wanted = self._types.get(field.name.lower())
-            if wanted is not None and wanted != found and not widens(found, wanted):
+            if wanted is not None and wanted != found and not widens(found, wanted) and not has_text(found, wanted):
                 return f"its column {field.name} is {found}, and {wanted} under columns; the one does not widen into the other"
             column = known.get(field.name.lower())
-            here = wanted or found
-            if column is not None and column.type != here and not widens(here, column.type) and not widens(column.type, here):
-                return f"its column {field.name} is {found}, and {column.type} in the table; the one does not widen into the other"
+            if wanted is None and column is not None and not self._fits(found, column.type):
+                return (
+                    f"its column {field.name} is {found}, and {column.type} in the table; the one does not widen into the other. To have "
+                    f"both as text, say columns: {{{field.name}: string}}, and read all files again with --reset-watermarks"
+                )
         return None
 
+    def _wider(self, type_: str, found: str) -> str:
+        """The type of a column of the table with room for another type, or else by the values."""
+        return found if widens(type_, found) else grown(type_, found, widens) or type_
 
-def _type_of(field: Any) -> str:
+    def _fits(self, found: str, type_: str) -> bool:
+        """Whether a column of a file fits a column of the table, or may do so by its values or by a wider column."""
+        if found == type_ or widens(found, type_) or widens(type_, found) or has_text(found, type_):
+            return True
+        both = grown(type_, found, widens)
+        return both is not None and (only_adds_fields(type_, both) or self._may_rewrite())
+
+
+def has_text(found: str, type_: str) -> bool:
+    """Whether the values of a column of a file can become those of another type by their texts."""
+    if type_ == TEXT and found.startswith(NESTED):
+        return True
+    return (is_on_ladder(found) or found == TEXT) and (is_on_ladder(type_) or type_ == TEXT)
+
+
+def type_of(field: Any) -> str:
     """The column type of a Spark field. Raises UnknownType."""
     found = type_text(field.dataType.jsonValue())
     return _NARROW.get(found, found)
 
 
-def _schema_key(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> object:
-    """Returns a value that is equal for files of the same schema.
+def _with_values(schema: "StructType", types: Sequence[pa.DataType]) -> "StructType":
+    """Spark's schema of a Parquet file without the columns that have no type, as they have no value. Spark takes them for whole numbers.
+
+    ``types``: those of pyarrow, in the same order.
+    """
+    if len(schema.fields) != len(types):
+        return schema
+    return type(schema)([field for field, own in zip(schema.fields, types, strict=True) if has_values(own)])
+
+
+def _schema_key(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> tuple[object, Footer | None]:
+    """Returns a value that is equal for files of the same schema, and what the footer of a Parquet file tells.
 
     Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.
     """
     if head.blank:
         raise SourceError(refusal(file, "it is empty, which a complete file of its format never is, even without rows"))
     if reading.format is FileFormat.AVRO:
-        return head.schema or file.key
-    import pyarrow.parquet as pq
-
+        return head.schema or file.key, None
     with address.open(file.path, decompress=False) as stream:
-        metadata, limits = pq.read_metadata(stream), reading.limits
+        (metadata, footer), limits = footer_of(stream), reading.limits
         if metadata.num_columns > limits.columns:
             raise SourceError(refusal(file, limits.too_many(metadata.num_columns, "columns")))
         if sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) > limits.file_bytes:
             raise SourceError(refusal(file, limits.too_large("unpacked, it has")))
         # The first line of the text is the address of the Python object, which differs between files.
-        return str(metadata.schema).partition("\n")[2]
+        return str(metadata.schema).partition("\n")[2], footer

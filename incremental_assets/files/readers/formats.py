@@ -4,6 +4,7 @@ Belongs here: one class for each kind of format, and what they share. Does not b
 (``columnar``), when a text is a value of a type (``cells``), or reading again without broken files (``read``).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -12,11 +13,13 @@ from incremental_assets.core.files import FileFormat
 from incremental_assets.core.ladder import TEXT, Texts, next_type
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal
-from incremental_assets.core.schema import Column
+from incremental_assets.core.nested_types import NESTED
+from incremental_assets.core.schema import Column, widens
+from incremental_assets.delta.as_text import text_of
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells, delimited, records
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.columnar import Schemas
+from incremental_assets.files.readers.columnar import Schemas, has_text, type_of
 from incremental_assets.files.readers.reading import LINE, NAME, WRONG, Group, ReadFile, Reading
 from incremental_assets.files.readers.staging import Staging
 
@@ -34,7 +37,7 @@ class StagedFiles:
     """What the rows of every format are made from.
 
     ``heads``: how each file begins, by key. ``known``: the table's columns. ``types``: those that the YAML sets, by column name in lower
-    case.
+    case. ``may_rewrite``: whether the table is small enough to be rewritten for a type.
     """
 
     spark: "SparkSession"
@@ -44,6 +47,7 @@ class StagedFiles:
     heads: Mapping[str, Beginning]
     known: tuple[Column, ...]
     types: Mapping[str, str]
+    may_rewrite: Callable[[], bool] = lambda: False
 
 
 class FormatRows(Protocol):
@@ -94,12 +98,58 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
         records.check_options(spark, reading)
 
 
-class DelimitedRows:
-    """CSV and TSV: the files of one header are read together. ``held``: columns of the table that would be text, if that were allowed."""
+class LadderRows(ABC):
+    """Rows whose inferred columns widen by their values, as ``core.ladder`` says.
+
+    ``held``: columns of the table that would be text, if that were allowed.
+    """
+
+    columns: tuple[Column, ...]
+    held: tuple[str, ...] = ()
+    _staged: StagedFiles
+
+    @abstractmethod
+    def _widening(self) -> Sequence[Column]:
+        """The columns that may widen, of those that are inferred and on the ladder."""
+
+    @abstractmethod
+    def _texts(self, names: Sequence[str]) -> "DataFrame | None":
+        """The texts in columns of these names, of all files that have one of them; None if no file has."""
+
+    def widen(self, as_text: Callable[[], bool]) -> bool:
+        """Widens those inferred columns that have values of another form. Returns whether any has.
+
+        ``as_text``: whether a column of the table may become text, for which it has to be rewritten. It is asked only if one would; where
+        it may not, the column stays, and is in ``held``.
+        """
+        asked = {
+            column.name: column.type
+            for column in self._widening()
+            if column.name.lower() not in self._staged.types and cells.on_ladder(column.type, self._staged.reading)
+        }
+        frame = self._texts(list(asked))
+        if frame is None:
+            return False
+        asked = {name: type_ for name, type_ in asked.items() if name in frame.columns}
+        measured = [cells.texts_of(quote(name), type_, self._staged.reading) for name, type_ in asked.items()]
+        found = frame.selectExpr(*(f"{expression} AS s{i}" for i, expression in enumerate(measured))).collect()[0]
+        texts = [Texts(**one.asDict()) for one in found]
+        new = {name: next_type(type_, one) for (name, type_), one in zip(asked.items(), texts, strict=True)}
+        changed = {name: type_ for name, type_ in new.items() if type_ != asked[name]}
+        known = {column.name.lower() for column in self._staged.known}
+        rewritten = [name for name, type_ in changed.items() if type_ == TEXT and name.lower() in known]
+        if rewritten and not as_text():
+            self.held = tuple(rewritten)
+            changed = {name: type_ for name, type_ in changed.items() if name not in rewritten}
+        self.columns = tuple(Column(column.name, changed.get(column.name, column.type)) for column in self.columns)
+        return bool(changed)
+
+
+class DelimitedRows(LadderRows):
+    """CSV and TSV: the files of one header are read together."""
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
         self._staged, self.columns = staged, staged.known
-        self.held: tuple[str, ...] = ()
         self.groups, self.refused = delimited.grouped(staged.reading, files, staged.heads, staged.known)
 
     def infer(self) -> None:
@@ -122,32 +172,9 @@ class DelimitedRows:
         bits = {name: 1 << list(cells.INFERRED).index(type_) for name, type_ in types.items() if name in frame.columns}
         return all(found is None or found for found in _masks(frame, bits).values())
 
-    def widen(self, as_text: Callable[[], bool]) -> bool:
-        """Widens those inferred columns of the table that have texts of another form, as ``core.ladder`` says. Returns whether any has.
-
-        ``as_text``: whether a column may become text, for which the table has to be rewritten. It is asked only if one would; where it may
-        not, the column stays, and is in ``held``.
-        """
+    def _widening(self) -> Sequence[Column]:
         known = {column.name.lower() for column in self._staged.known}
-        asked = {
-            column.name: column.type
-            for column in self.columns
-            if column.name.lower() in known - self._staged.types.keys() and cells.on_ladder(column.type, self._staged.reading)
-        }
-        frame = self._texts(list(asked))
-        if frame is None:
-            return False
-        asked = {name: type_ for name, type_ in asked.items() if name in frame.columns}
-        measured = [cells.texts_of(quote(name), type_, self._staged.reading) for name, type_ in asked.items()]
-        found = frame.selectExpr(*(f"{expression} AS s{i}" for i, expression in enumerate(measured))).collect()[0]
-        texts = [Texts(**one.asDict()) for one in found]
-        new = {name: next_type(type_, one) for (name, type_), one in zip(asked.items(), texts, strict=True)}
-        changed = {name: type_ for name, type_ in new.items() if type_ != asked[name]}
-        if TEXT in changed.values() and not as_text():
-            self.held = tuple(name for name, type_ in changed.items() if type_ == TEXT)
-            changed = {name: type_ for name, type_ in changed.items() if type_ != TEXT}
-        self.columns = tuple(Column(column.name, changed.get(column.name, column.type)) for column in self.columns)
-        return bool(changed)
+        return [column for column in self.columns if column.name.lower() in known]
 
     def _inferred(self, names: Sequence[str]) -> dict[str, str]:
         """Returns by name the type that fits all texts of a new column, in all files."""
@@ -161,18 +188,12 @@ class DelimitedRows:
         return {name: cells.type_of_mask(found[name]) for name in names}
 
     def _texts(self, names: Sequence[str]) -> "DataFrame | None":
-        """The texts in columns of these names, of all files that have one of them; None if no file has."""
         frames: list[DataFrame] = []
         for group in self.groups:
             own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
             if own:
                 frames.append(self.raw(group).where(f"{WRONG} IS NULL AND {_is_text()}").selectExpr(*own))
-        if not frames:
-            return None
-        frame = frames[0]
-        for other in frames[1:]:
-            frame = frame.unionByName(other, allowMissingColumns=True)
-        return frame
+        return _together(frames)
 
 
 class _JsonRows:
@@ -244,12 +265,24 @@ class _TextRows:
         return _typed(self._staged, self.raw(group), ("value",), self.columns)
 
 
-class _ColumnarRows:
-    """Parquet and Avro: the files of one schema are read together. Their rows are typed already, so that none is rejected."""
+class _ColumnarRows(LadderRows):
+    """Parquet and Avro: the files of one schema are read together.
+
+    Their values are typed already. Those of a column whose type the table's has no room for go by their texts, as cells of CSV do.
+    """
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
+        self._staged = staged
         self._schemas = Schemas(
-            staged.spark, staged.staging, staged.address, staged.reading, files, staged.heads, staged.known, staged.types
+            staged.spark,
+            staged.staging,
+            staged.address,
+            staged.reading,
+            files,
+            staged.heads,
+            staged.known,
+            staged.types,
+            staged.may_rewrite,
         )
         self.groups, self.refused, self.columns = self._schemas.groups, self._schemas.refused, tuple(self._schemas.columns)
 
@@ -260,12 +293,45 @@ class _ColumnarRows:
         return self._schemas.rows(group)
 
     def typed(self, group: Group) -> "DataFrame":
-        have = {name.lower(): name for name in group.names}
-        own = [
-            f"cast({quote(have[c.name.lower()])} AS {c.type}) AS {quote(c.name)}" if c.name.lower() in have else null(c)
-            for c in self.columns
-        ]
-        return self.raw(group).selectExpr(NAME, f"cast(NULL AS string) AS {LINE}", f"cast(NULL AS string) AS {WRONG}", *own)
+        texts = self._as_texts(group)
+        values = [texts.get(name.lower(), quote(name)) for name in group.names]
+        line = f"to_json(struct({', '.join(map(quote, group.names))}))" if texts else "cast(NULL AS string)"
+        frame = self.raw(group).selectExpr(
+            NAME, f"{line} AS {LINE}", f"cast(NULL AS string) AS {WRONG}", *(f"{expression} AS v{i}" for i, expression in enumerate(values))
+        )
+        return _typed(self._staged, frame, group.names, self.columns, frozenset(texts))
+
+    def _widening(self) -> Sequence[Column]:
+        return self.columns
+
+    def _texts(self, names: Sequence[str]) -> "DataFrame | None":
+        frames: list[DataFrame] = []
+        spelt = {name.lower(): name for name in names}
+        for group in self.groups:
+            own = [f"{text} AS {quote(spelt[name])}" for name, text in self._as_texts(group).items() if name in spelt]
+            if own:
+                frames.append(self.raw(group).selectExpr(*own))
+        return _together(frames)
+
+    def _as_texts(self, group: Group) -> Mapping[str, str]:
+        """The texts of columns whose values are not of the table's type: expressions by name in lower case."""
+        types = {column.name.lower(): column.type for column in self.columns}
+        found = {field.name: type_of(field) for field in group.schema}
+        return {
+            name.lower(): f"to_json({quote(name)})" if type_.startswith(NESTED) else text_of(quote(name), type_)
+            for name, type_ in found.items()
+            if type_ != types[name.lower()] and not widens(type_, types[name.lower()]) and has_text(type_, types[name.lower()])
+        }
+
+
+def _together(frames: "Sequence[DataFrame]") -> "DataFrame | None":
+    """The rows of all frames, whose columns go by their names; None if there is none."""
+    if not frames:
+        return None
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionByName(other, allowMissingColumns=True)
+    return frame
 
 
 def _masks(frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
@@ -276,18 +342,24 @@ def _masks(frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | N
     return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
 
 
-def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column]) -> "DataFrame":
+def _typed(
+    staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column], texts: frozenset[str] | None = None
+) -> "DataFrame":
     """Converts text cells into the values of all columns.
 
-    ``names``: of the cells ``v0``, ``v1``, …, in this order. A row gets the first reason to reject it; its line is kept only then.
+    ``names``: of the cells ``v0``, ``v1``, …, in this order. ``texts``: which of them are texts, in lower case, where the others are
+    values; None: all. A row gets the first reason to reject it; its line is kept only then.
     """
     at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
-    reasons = [WRONG, f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"]
+    reasons = [WRONG, *([f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"] if texts is None else [])]
     values: list[str] = []
     for column in columns:
         cell = at.get(column.name.lower())
         if cell is None:
             values.append(null(column))
+            continue
+        if texts is not None and column.name.lower() not in texts:
+            values.append(f"cast({cell} AS {column.type}) AS {quote(column.name)}")
             continue
         fits = cells.fits(cell, column.type, staged.reading, is_declared=column.name.lower() in staged.types)
         if fits != "true":

@@ -19,7 +19,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.formats import DelimitedRows, FormatRows, StagedFiles, check_options, format_rows, null
+from incremental_assets.files.readers.formats import DelimitedRows, FormatRows, LadderRows, StagedFiles, check_options, format_rows, null
 from incremental_assets.files.readers.reading import (
     LINE,
     NAME,
@@ -62,7 +62,7 @@ class FileRows:
     """The rows of a set of files, read once when an instance is made. Spark keeps good and rejected rows cached until ``close``.
 
     ``known``: the table's columns without ``_file`` and ``_file_modified``; their types stay or are widened. ``columns``: those, and the
-    new ones after them. ``as_text``: see ``DelimitedRows.widen``; None: no inferred column of CSV is widened. ``held``: likewise.
+    new ones after them. ``as_text``: see ``LadderRows.widen``; None: no inferred column is widened by values. ``held``: likewise.
     ``refused``: by key, why a file could not be read or does not belong to this container. ``counts``: the row counts of every other file,
     by key. ``staging``: a folder for temporary files.
 
@@ -168,7 +168,7 @@ class FileRows:
                 else:
                     raise SourceError(f"{self._address.datastore}: the files cannot be read: {_message(error)}") from error
                 for file in self._files:
-                    if file.key in broken:
+                    if file.key in broken and not self._stage.read_otherwise(file):
                         why = self._stage.why_broken(file) or refusal(file, f"Spark cannot read it: {broken[file.key]}")
                         self._refused[file.key] = why
                         self._log(f"left out: {why}")
@@ -178,7 +178,8 @@ class FileRows:
 
     def _build(self) -> None:
         """Determines columns and types, then caches all rows in Spark and counts them."""
-        staged = StagedFiles(self._spark, self._address, self._reading, self._stage, self._heads, self._known, self._types)
+        may = self._as_text or (lambda: False)
+        staged = StagedFiles(self._spark, self._address, self._reading, self._stage, self._heads, self._known, self._types, may)
         self._rows = rows = format_rows(staged, self._left())
         try:
             rows.infer()
@@ -186,7 +187,7 @@ class FileRows:
             self._refused |= rows.refused
         self.counts = self._counted(rows)
         # Only where rows are rejected can a column be too narrow. So nothing is asked where all rows fit.
-        if self._as_text is not None and isinstance(rows, DelimitedRows) and any(count.rejected for count in self.counts.values()):
+        if self._as_text is not None and isinstance(rows, LadderRows) and any(count.rejected for count in self.counts.values()):
             if rows.widen(self._as_text):
                 self._drop()
                 self.counts = self._counted(rows)

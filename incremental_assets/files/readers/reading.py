@@ -50,6 +50,7 @@ class Reading:
     """How the files of a container are read.
 
     ``options``: those of Spark's reader for the format, from the YAML. ``types``: Spark types by column name, where the YAML sets them.
+    ``cuts_times``: digits of a time below the microsecond are left out; otherwise a file with such digits is refused.
     Raises ConfigurationError for an option that must not be set.
     """
 
@@ -57,6 +58,7 @@ class Reading:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: Limits = field(default_factory=Limits)
+    cuts_times: bool = False
 
     def __post_init__(self) -> None:
         for name in self.options:

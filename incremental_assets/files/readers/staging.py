@@ -10,7 +10,7 @@ Spark opens it. Where there are no such descriptors, as for a server of another 
 
 import codecs
 import contextlib
-import io
+import itertools
 import os
 import re
 import resource
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec.utils import infer_compression
 
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
@@ -30,7 +32,7 @@ from incremental_assets.core.files import FileFormat
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
-from incremental_assets.files.readers.parquet_columns import unread_storage
+from incremental_assets.files.readers.parquet_copy import FinerTimes, converted
 from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
 
 if TYPE_CHECKING:
@@ -67,6 +69,9 @@ class Staging:
         self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.names: dict[str, str] = {}
         """The key of each file, by the name that Spark has for it (the column ``NAME``)."""
+        self.unread: set[str] = set()
+        """The keys of Parquet files that Spark has failed to read, so that pyarrow reads them."""
+        self._numbers = itertools.count()
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -207,6 +212,32 @@ class Staging:
                 meter.feed(chunk)
                 out.write(chunk)
 
+    def read_otherwise(self, file: ReadFile) -> bool:
+        """Whether a file that Spark has failed to read is to be read in another way: a Parquet file by pyarrow, once."""
+        if self._reading.format is not FileFormat.PARQUET or file.key in self._copies or file.key in self.unread:
+            return False
+        self.unread.add(file.key)
+        return True
+
+    def copy_parquet(self, file: ReadFile, carried: pa.Schema) -> None:
+        """Lets Spark read a copy of a Parquet file, which has the types ``carried``. Raises SourceError where that cannot be."""
+        if file.key in self._copies:
+            return
+        path = self._folder / f"c{next(self._numbers):06d}.parquet"
+        with self._address.open(file.path, decompress=False) as stream, contextlib.ExitStack() as stack:
+            try:
+                with self._writing():
+                    writer = stack.enter_context(pq.ParquetWriter(path, carried, store_schema=False))
+                for batch in converted(stream, carried, cuts_times=self._reading.cuts_times):
+                    with self._writing():
+                        writer.write_batch(batch)
+                with self._writing():
+                    writer.close()
+            except FinerTimes as error:
+                raise SourceError(refusal(file, str(error))) from None
+        self._copies[file.key] = path
+        self._set(file, path)
+
     # ------------------------------------------------------------------ reading staged files
     def load(self, reader: "DataFrameReader", files: Sequence[ReadFile], *columns: str) -> "DataFrame":
         """Returns a frame of the given columns of the files, and of ``NAME``, Spark's name of each row's file.
@@ -237,7 +268,7 @@ class Staging:
 
     def named_in(self, text: str, files: Iterable[ReadFile]) -> list[ReadFile]:
         """Returns those of the files that a message of Spark names, in any of the spellings that Spark uses."""
-        own = {self.names[name] for name in set(re.findall(rf"{self._folder.name}/f\d+[.\w]*", text)) if name in self.names}
+        own = {self.names[name] for name in set(re.findall(rf"{self._folder.name}/[fc]\d+[.\w]*", text)) if name in self.names}
         found: list[ReadFile] = []
         for file in files:
             url = "" if self._address.local is not None else self._address.spark_url(file.path).partition("://")[2]
@@ -248,21 +279,12 @@ class Staging:
         return found
 
     def why_broken(self, file: ReadFile) -> str | None:
-        """Reads a whole file without Spark, and returns what is wrong with it, or what of it Spark cannot read; None: nothing is found."""
+        """Reads a whole file without Spark, and returns what is wrong with it; None: nothing is found."""
         try:
             compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
             with self._address.open(file.path, decompress=compressed) as stream:
-                if self._reading.format is FileFormat.PARQUET:
-                    import pyarrow.parquet as pq
-
-                    parquet = pq.ParquetFile(io.BufferedReader(stream))  # pyright: ignore[reportArgumentType]
-                    for _ in parquet.iter_batches(batch_size=4096):
-                        pass
-                    unread = unread_storage(parquet.metadata)
-                    return None if unread is None else refusal(file, unread)
-                else:
-                    while stream.read(CHUNK):
-                        pass
+                while stream.read(CHUNK):
+                    pass
         except SourceError as error:
             return str(error)
         return None
