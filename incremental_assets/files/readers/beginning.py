@@ -5,7 +5,6 @@ with many files, the bytes themselves would fill the memory.
 """
 
 import csv
-import io
 import itertools
 import json
 import re
@@ -15,12 +14,14 @@ from dataclasses import dataclass
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.files import FileFormat
 from incremental_assets.files.archives import no_text
+from incremental_assets.files.readers.quoting import BYTE_ORDER_MARK, Quoting
 from incremental_assets.files.readers.reading import ReadFile, Reading, refusal
 
 HEAD_BYTES = 256 * 1024
 """The number of bytes that are read of the beginning of each file, after decompression."""
 _NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
 _LINE_END = re.compile(r"\r\n|\n|\r")
+csv.field_size_limit(max(csv.field_size_limit(), HEAD_BYTES))
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,16 @@ class Beginning:
         if reading.format is FileFormat.TEXT or blank:
             return cls(whole, blank)
         try:
-            lines = _first_lines(reading, text)
+            lines = _first_lines(reading, head)
         except csv.Error as error:
             return cls(whole, blank, trouble=f"its first line cannot be read: {error}")
         if not lines:
             return cls(whole, blank)
         if len(lines[0]) > reading.limits.columns:
             return cls(whole, blank, trouble=reading.limits.too_many(len(lines[0]), "cells in its first line"))
+        if any("\ufffd" in cell for cell in lines[0]):
+            return cls(whole, blank, trouble="its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is")
+        lines = [[Quoting(reading).original_text(cell) for cell in line] for line in lines]
         data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines, strict=False) for kind in (_NUMBER, _DAY))
         return cls(whole, blank, tuple(lines[0]), len(lines), data)
 
@@ -111,31 +115,24 @@ def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
     yield text[at:]
 
 
-def _first_lines(reading: Reading, text: str) -> list[list[str]]:
-    """Returns the cells of the first two lines that are neither empty nor a comment. Raises csv.Error."""
+def _first_lines(reading: Reading, head: bytes) -> list[list[str]]:
+    """Returns the cells, with marks, of the first two lines that are neither empty nor a comment. Raises csv.Error."""
     separator, comment = reading.separator, reading.option("comment")
     end = reading.option("linesep")
+    text = Quoting(reading).marked(head.removeprefix(BYTE_ORDER_MARK), False, not_text=True)[0].decode(errors="replace")
     lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
-    content_lines = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
-    full = list(content_lines if reading.is_true("multiline") else itertools.islice(content_lines, 2))
+    full = list(itertools.islice((line for line in lines if line.strip() and not (comment and line.startswith(comment))), 2))
     # Python's csv module takes separators of one character only.
     if len(separator) > 1:
-        return [line.split(separator) for line in full[:2]]
+        return [line.split(separator) for line in full]
     quote = '"' if reading.option("quote") is None else reading.option("quote") or None
     escape = reading.option("escape")
     doubled = escape is None or escape in ('"', quote)
-
-    def parsed(source: "io.StringIO | list[str]") -> Iterator[list[str]]:
-        return csv.reader(
-            source,
-            delimiter=separator,
-            quotechar=quote,
-            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-            doublequote=doubled,
-            escapechar=None if doubled else escape,
-        )
-
-    if reading.is_true("multiline"):
-        rows = parsed(io.StringIO("\n".join(full), newline=""))
-        return [row for row, _ in zip(rows, range(2), strict=False)]
-    return [next(parsed([line]), [""]) for line in full[:2]]
+    form = {
+        "delimiter": separator,
+        "quotechar": quote,
+        "quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+        "doublequote": doubled,
+        "escapechar": None if doubled else escape,
+    }
+    return [next(csv.reader([line], **form), [""]) for line in full]

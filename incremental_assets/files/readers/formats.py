@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_SAMPLE = 1000
 """How many rows are looked at to rule out types of new columns, before all rows are."""
-_NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class DelimitedRows:
         for group in self.groups:
             own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
             if own:
-                frames.append(self.raw(group).where(f"{WRONG} IS NULL AND {_is_text()}").selectExpr(*own))
+                frames.append(self.raw(group).where(f"{WRONG} IS NULL").selectExpr(*own))
         if not frames:
             return None
         frame = frames[0]
@@ -282,7 +281,7 @@ def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], column
     ``names``: of the cells ``v0``, ``v1``, …, in this order. A row gets the first reason to reject it; its line is kept only then.
     """
     at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
-    reasons = [WRONG, f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"]
+    reasons = [WRONG]
     values: list[str] = []
     for column in columns:
         cell = at.get(column.name.lower())
@@ -296,11 +295,6 @@ def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], column
     judged = frame.selectExpr(NAME, LINE, f"coalesce({', '.join(reasons)}) AS {WRONG}", *values)
     kept = [quote(column.name) for column in columns]
     return judged.selectExpr(NAME, f"CASE WHEN {WRONG} IS NOT NULL THEN {LINE} END AS {LINE}", WRONG, *kept)
-
-
-def _is_text() -> str:
-    """The condition that a line has only valid text: bytes that are not UTF-8 arrive as U+FFFD."""
-    return f"instr({LINE}, '\\uFFFD') = 0"
 
 
 def null(column: Column) -> str:

@@ -16,6 +16,8 @@ NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_in
 """Columns of the frames between reading and writing: Spark's name of the row's file, the row's text, and the reason to reject it.
 
 The reason is NULL for a good row."""
+NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
+"""The reason to reject a row."""
 
 # Options that the readers interpret or set themselves, and do not pass on to Spark.
 _OURS = ("header", "sep", "delimiter", "encoding", "charset", "schema", "inferschema", "enforceschema", "mode", "columnnameofcorruptrecord")
@@ -106,11 +108,6 @@ class Group:
     names: tuple[str, ...] = ()
     whole: bool = False
     schema: Any = None
-
-
-def is_packed(file: ReadFile) -> bool:
-    """Whether the file is compressed, so that its stored size does not tell its unpacked size."""
-    return file.path.lower().endswith((".gz", ".bz2", ".zst"))
 
 
 def refusal(file: ReadFile, reason: str) -> str:
