@@ -192,9 +192,9 @@ def test_a_type_that_only_doubtful_lines_deny_is_not_taken(both: Callable[..., R
 def test_a_declared_type_is_taken_as_spark_takes_it(both: Callable[..., RowsReadHere | None]) -> None:
     """Otherwise times without a zone are shifted, or left out, although the YAML says what they are."""
     types = {"at": "timestamp", "AMOUNT": "decimal(9, 2)", "n": "bigint"}
-    texts = b"at,amount,n\n2024-01-01 10:00:00,1.50,007\n2024-06-01T10:00:00.5,.5,x\n,,\n"
+    texts = b"at,amount,n\n2024-01-01 10:00:00,1.50,007\n2024-06-01T10:00:00.5,.5,x\n,,\n,,+491234\n"
     found = both({"a.csv": texts}, types=types)
-    assert found is not None and found.counts["a.csv"].rows == 2
+    assert found is not None and found.counts["a.csv"].rows == 3
     assert both({"a.csv": texts + b"2024-06-01 10:00:00Z,1,1\n"}, types=types) is not None
 
 

@@ -37,7 +37,9 @@ _LOOSE_TIME = "([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _ZONE = " ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
 _NUMBER = "([0-9]+([.][0-9]*)?|[.][0-9]+)"
 _UNPADDED = "(?![+-]?0[0-9])"
-"""What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes."""
+"""What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes.
+
+So does the plus of ``+491234``."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _NESTED = ("struct<", "array<", "map<")
 _BAD = "_bad"
@@ -135,7 +137,7 @@ def on_ladder(type_: str, reading: Reading) -> bool:
 
 def texts_of(cell: str, type_: str, reading: Reading) -> str:
     """Returns the aggregate of what the ladder asks of the texts of an inferred column (``core.ladder.Texts``), as a struct."""
-    plain, digits = _like(cell, f"{_UNPADDED}[+-]?{_NUMBER}"), r"^\s*[+-]?0*([0-9]*)"
+    plain, digits = _like(cell, f"{_UNPADDED}-?{_NUMBER}"), r"^\s*-?0*([0-9]*)"
     after = r"[.]([0-9]*?)0*\s*$"
     parts = {
         "misfits": f"count(CASE WHEN NOT {fits(cell, type_, reading, is_declared=False)} THEN 1 END)",
@@ -151,9 +153,9 @@ def _exact(cell: str, type_: str, is_declared: bool, is_whole: bool) -> list[str
     """Returns the conditions under which a cast loses nothing, beyond its success.
 
     Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``). ``is_whole``: the value must say all that the
-    text says: whether a first file has ``1`` and ``0`` or ``true`` and ``false``, ``12345`` or ``01234``, is chance.
+    text says: whether a first file has ``1`` and ``0`` or ``true`` and ``false``, ``12345``, ``01234`` or ``+491234``, is chance.
     """
-    sign = f"{_UNPADDED if is_whole else ''}[+-]?"
+    sign = f"{_UNPADDED}-?" if is_whole else "[+-]?"
     if type_ == "boolean":
         return [_like(cell, "(?i)(true|false)")] if is_whole else []
     if type_ in ("tinyint", "smallint", "int", "bigint"):
