@@ -10,6 +10,7 @@ turns out to have rows of several lines is read again as a copy in which each ro
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConfigurationError, SourceError
@@ -71,7 +72,16 @@ def grouped(
                     f"its first line ({shortened(', '.join(header))}) has no column of {whose} ({shortened(', '.join(sorted(base)))}). "
                     f"Without a header, say options: {{header: 'false'}}; with another delimiter than {reading.separator!r}, say it as sep",
                 )
-    return _together(reading, _one_spelling(headers, names), names, refused), refused
+    groups = _together(reading, _one_spelling(headers, names), names, refused)
+    return [part for group in groups for part in _of_one_separator(group, heads)], refused
+
+
+def _of_one_separator(group: Group, heads: Mapping[str, Beginning]) -> list[Group]:
+    """The group's files by the separator that their first lines name."""
+    files: dict[str | None, list[ReadFile]] = defaultdict(list)
+    for file in group.files:
+        files[heads[file.key].separator].append(file)
+    return [replace(group, files=tuple(own), separator=separator) for separator, own in files.items()]
 
 
 def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str], refused: dict[str, str]) -> list[Group]:
@@ -142,6 +152,14 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
         raise SourceError(
             refusal(file, f"its header names {' and '.join(sorted(RESERVED))}, or one of them, which the table has itself; rename it")
         )
+    if head.title and reading.header and not reading.skip_lines and not all(name.lower() in known for name in names):
+        raise SourceError(
+            refusal(
+                file,
+                f"its first line ({shortened(', '.join(first))}) is no header of the lines below, as they have another number of cells. If "
+                f"the header is in line {head.title + 1}, say options: {{skip_lines: {head.title}}}",
+            )
+        )
     if not known and len(first) == 1 and reading.option("sep", "delimiter") is None:
         for separator, written in _OTHER_SEPARATORS.items():
             if separator in first[0]:
@@ -203,10 +221,12 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
     """
     from pyspark.sql import functions as F
 
+    reading = reading.separated_by(group.separator)
     count, quoting = len(group.names), Quoting(reading)
     names = [f"v{i}" for i in range(count)]
     options = options_of(reading)
-    full = [f"nullif({quoting.original(name)}, '') AS {name}" for name in names]
+    nulls = ", ".join(map(literal, ("", *reading.texts("nullvalue"))))
+    full = [f"if({name} IN ({nulls}), NULL, {quoting.original(name)}) AS {name}" for name in names]
     schema = ", ".join(f"{name} string" for name in names)
     number = f"the line has not {count} cell{'s' if count > 1 else ''}"
     reasons = [

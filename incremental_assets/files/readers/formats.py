@@ -119,7 +119,7 @@ class DelimitedRows:
         if frame is None:
             return True
         bits = {name: 1 << list(cells.INFERRED).index(type_) for name, type_ in types.items() if name in frame.columns}
-        return all(found is None or found for found in _masks(frame, bits).values())
+        return all(found is None or found for found in self._masks(frame, bits).values())
 
     def widen(self, as_text: Callable[[], bool]) -> bool:
         """Widens those inferred columns of the table that have texts of another form, as ``core.ladder`` says. Returns whether any has.
@@ -154,10 +154,17 @@ class DelimitedRows:
         if frame is None:
             return {}
         # Most types are ruled out by a few rows already, and need not be tried on all of them.
-        some = _masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
+        some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
         possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
-        found = possible | _masks(frame, {name: bits for name, bits in possible.items() if bits})
+        found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
         return {name: cells.type_of_mask(found[name]) for name in names}
+
+    def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
+        """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
+        if not possible:
+            return {}
+        masks = [f"{cells.mask(quote(name), self._staged.reading, bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
+        return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
 
     def _texts(self, names: Sequence[str]) -> "DataFrame | None":
         """The texts in columns of these names, of all files that have one of them; None if no file has."""
@@ -267,14 +274,6 @@ class _ColumnarRows:
         return self.raw(group).selectExpr(NAME, f"cast(NULL AS string) AS {LINE}", f"cast(NULL AS string) AS {WRONG}", *own)
 
 
-def _masks(frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
-    """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
-    if not possible:
-        return {}
-    masks = [f"{cells.mask(quote(name), bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
-    return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
-
-
 def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column]) -> "DataFrame":
     """Converts text cells into the values of all columns.
 
@@ -290,7 +289,9 @@ def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], column
             continue
         fits = cells.fits(cell, column.type, staged.reading, is_declared=column.name.lower() in staged.types)
         if fits != "true":
-            reasons.append(f"CASE WHEN NOT {fits} THEN {literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) END")
+            remedy = cells.remedy(cell, column.type, staged.reading)
+            said = f"{literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) || {remedy}"
+            reasons.append(f"CASE WHEN NOT {fits} THEN {said} END")
         values.append(f"cast({cells.value(cell, column.type, staged.reading)} AS {column.type}) AS {quote(column.name)}")
     judged = frame.selectExpr(NAME, LINE, f"coalesce({', '.join(reasons)}) AS {WRONG}", *values)
     kept = [quote(column.name) for column in columns]

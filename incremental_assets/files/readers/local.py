@@ -158,6 +158,8 @@ class LocalRows:
         full = [file for file in self._files if file.key in heads and not (heads[file.key].whole and heads[file.key].blank)]
         groups, refused = delimited.grouped(self._reading, full, heads, known)
         self.refused |= refused
+        if any(group.separator is not None for group in groups):
+            raise Unsure
         if any(not _NAME.fullmatch(name) for group in groups for name in group.names):
             raise Unsure
         if any(len(group.names) > MOST_COLUMNS for group in groups):

@@ -169,12 +169,14 @@ class Quoting:
 class MarkedLines:
     """The bytes of a file, in chunks, with marks.
 
-    ``chunks``: its bytes as UTF-8. ``file``: for messages. ``not_text``: see ``Quoting.marked``. ``is_open``: at the end: a quote is not
+    ``chunks``: its bytes as UTF-8. ``file``: for messages. ``not_text``: see ``Quoting.marked``. ``skip``: so many lines at the
+    beginning are left out, and those at the end that the option ``skip_footer`` says. ``is_open``: at the end: a quote is not
     closed. ``is_changed``: something has been replaced. Raises SourceError for a file that has a mark itself, and for one of a longer line
     than the limit.
     """
 
-    def __init__(self, chunks: Iterable[bytes], file: ReadFile, reading: Reading, *, not_text: bool) -> None:
+    def __init__(self, chunks: Iterable[bytes], file: ReadFile, reading: Reading, *, not_text: bool, skip: int = 0) -> None:
+        self._skip, self._last = skip, reading.skip_footer
         self._chunks, self._file, self._limits, self._not_text = chunks, file, reading.limits, not_text
         self._quoting = Quoting(reading)
         self._ends = (self._quoting.line_end.encode(),) if self._quoting.line_end else (b"\n", b"\r")
@@ -182,7 +184,7 @@ class MarkedLines:
 
     def __iter__(self) -> Iterator[bytes]:
         rest, is_first = b"", True
-        for chunk in self._chunks:
+        for chunk in self._without_others():
             rest += chunk
             if is_first and len(rest) >= len(BYTE_ORDER_MARK):
                 rest, is_first = rest.removeprefix(BYTE_ORDER_MARK), False
@@ -194,6 +196,29 @@ class MarkedLines:
                 rest = rest[end:]
         if rest:
             yield self._marked(rest)
+
+    def _without_others(self) -> Iterator[bytes]:
+        """The chunks without the lines that are left out."""
+        skip, rest, end = self._skip, b"", self._quoting.line_end.encode() or b"\n"
+        for chunk in self._chunks:
+            rest += chunk
+            while skip and (at := rest.find(end)) >= 0:
+                rest, skip = rest[at + len(end) :], skip - 1
+            if skip:
+                rest = rest[-len(end) :]
+                continue
+            # The last lines are kept until it is known that others follow.
+            at = len(rest)
+            for _ in range(self._last + 1 if self._last else 0):
+                at = max(rest.rfind(end, 0, max(at, 0)), -1)
+            if at >= 0:
+                at += len(end) if self._last else 0
+                yield rest[:at]
+                rest = rest[at:]
+        if not skip:
+            lines = rest.removesuffix(end).split(end)
+            yield b"".join(line + end for line in lines[: max(len(lines) - self._last, 0)]) if self._last else rest
+        self.is_changed |= bool(self._skip or self._last)
 
     def _marked(self, data: bytes) -> bytes:
         if _FIRST_BYTES in data and _ANY_MARK.search(data):

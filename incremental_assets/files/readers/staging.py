@@ -99,14 +99,12 @@ class Staging:
             local = self._address.local
             # Text that Spark cannot decompress, or that has another encoding than UTF-8, is copied as plain UTF-8.
             ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
+            ours |= bool(self._reading.skip_lines or self._reading.skip_footer)
             # Spark goes by the extension in lower case: a remote ``a.csv.GZ`` has to be copied too, a local one gets a link ``….gz``.
             if ours or (suffix and local is None and not file.path.endswith(suffix)):
                 self._measure(file, compression, record=False)
-                copy = self._copy(file, number, compression)
-                assert copy is not None
-                with open(copy, "rb") as stream:
-                    head = stream.read(HEAD_BYTES)
-                return self._begins(file, Quoting(self._reading).originals(head), copy.stat().st_size)
+                begins = self._copied(file, number, compression)
+                return begins if begins.separator is None else self._copied(file, number, compression, begins.separator)
             if local is None:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
@@ -117,6 +115,8 @@ class Staging:
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
                 begins = self._begins(file, stream.read(HEAD_BYTES), None)
+            if begins.separator is not None:
+                return self._copied(file, number, compression, begins.separator)
             if self._reading.format in _TEXT:
                 self._measure(file, compression, record=begins.record)
             return begins
@@ -124,6 +124,16 @@ class Staging:
             raise
         except SourceError as error:
             return error
+
+    def _copied(self, file: ReadFile, number: int, compression: str | None, separator: str | None = None) -> Beginning:
+        """Copies a file, and returns how the copy begins. ``separator``: that its first line names, which is left out."""
+        copy = self._copy(file, number, compression, separator)
+        assert copy is not None
+        with open(copy, "rb") as stream:
+            head = Quoting(self._reading).originals(stream.read(HEAD_BYTES))
+        if separator is None:
+            return self._begins(file, head, copy.stat().st_size)
+        return replace(Beginning.of(head, self._reading.separated_by(separator)), separator=separator)
 
     def mark(self, files: Iterable[ReadFile]) -> dict[str, str] | None:
         """Makes copies with marks (``quoting``) of those files of CSV that have rows of several lines, or U+FFFD as a character.
@@ -218,15 +228,19 @@ class Staging:
             for chunk in self._chunks(file, None):
                 out.write(chunk)
 
-    def _copy(self, file: ReadFile, number: int, compression: str | None, *, always: bool = True) -> Path | None:
+    def _copy(
+        self, file: ReadFile, number: int, compression: str | None, separator: str | None = None, *, always: bool = True
+    ) -> Path | None:
         """Copies a file decompressed, as UTF-8, and with marks if it is CSV; None: it has none, and is copied only with them.
 
-        ``number``: unique among the files. Raises SourceError beyond the limits.
+        ``number``: unique among the files. ``separator``: that its first line names, which is left out. Raises
+        SourceError beyond the limits.
         """
         is_delimited = self._reading.format in _DELIMITED
         copy = self._folder / f"{MARKED if is_delimited else 'f'}{number:06d}.{self._reading.format.value}"
         meter, texts = Meter(file, self._reading, record=False), self._texts(file, compression)
-        marked = MarkedLines(texts, file, self._reading, not_text=True)
+        skip = self._reading.skip_lines + (separator is not None)
+        marked = MarkedLines(texts, file, self._reading.separated_by(separator), not_text=True, skip=skip)
         with self._writing(), open(copy, "wb") as out:  # reading the file raises no OSError of its own
             for chunk in marked if is_delimited else texts:
                 meter.feed(chunk)
