@@ -76,7 +76,9 @@ RUNGS = {
         "double",
         ["1.5", "0.30000000000000004", "100000.0", "NaN"],
     ),
-    "other forms of the same value": (["1"], ["+7", "-0"], "bigint", ["1", "7", "0"]),
+    "whole number, then one with a plus": (["491234"], ["+491234", "5"], "string", ["491234", "+491234", "5"]),
+    "double, then one with a plus": (["1", "2.5"], ["+2.5"], "string", ["1", "2.5", "+2.5"]),
+    "other forms of the same value": (["1"], ["-0"], "bigint", ["1", "0"]),
 }
 
 

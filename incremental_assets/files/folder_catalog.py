@@ -6,17 +6,24 @@ Belongs here: how glob patterns of the YAML and groups of similar files become e
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fsspec.utils import infer_compression
 
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.file_groups import group_files
 from incremental_assets.core.files import FileFormat, FileStamp, format_of, shown_path
 from incremental_assets.core.globs import fixed_part, owner_of
+from incremental_assets.files.archives import no_text
 from incremental_assets.files.definition import COLUMNS, FolderSettings, format_for, is_above
+from incremental_assets.files.readers.beginning import HEAD_BYTES
+from incremental_assets.files.readers.proposals import proposed_options
+from incremental_assets.files.readers.reading import Reading
 
 _ENDING = re.compile(r"(?:(?<=[^.])\.[^.]{1,12}(?:\.(?:gz|bz2|zst|xz|zip))?)?\Z")
 _SHOWN_ENDINGS = 8
@@ -36,7 +43,7 @@ class FolderCatalog:
 
     ``before``: the stored catalog, from which groups of files keep their names; None: there is none. ``troubles``: by path, why a folder
     could not be listed. The containers in such a folder count as unchanged. ``unread``: a sentence about the files whose endings are none
-    that is read; None: there are none, or the YAML says which files are read.
+    that is read; None: there are none, or the YAML says which files are read. ``proposed``: sentences about options, of ``tables``.
     """
 
     def __init__(self, settings: FolderSettings, before: Catalog | None) -> None:
@@ -45,6 +52,7 @@ class FolderCatalog:
         self._found: dict[str, _Found] = {}
         self.troubles: dict[str, str] = {}
         self.unread: str | None = None
+        self.proposed: tuple[str, ...] = ()
 
     def listing(self) -> Mapping[str, ListedContainer]:
         self.troubles.clear()
@@ -52,6 +60,7 @@ class FolderCatalog:
         return {name: _listed(found) for name, found in self._found.items()}
 
     def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        self.proposed = tuple(self._proposals(names))
         return [_table(name, self._found[name]) for name in names]
 
     def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
@@ -65,6 +74,24 @@ class FolderCatalog:
     def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """Always None: each file is a partition, whatever its modification time."""
         return None
+
+    def _proposals(self, names: Sequence[str]) -> Iterator[str]:
+        """A sentence for each container of CSV whose newest file seems to need options that the YAML does not say."""
+        for name in names:
+            found = self._found[name]
+            if found.format not in (FileFormat.CSV, FileFormat.TSV) or not found.stamps:
+                continue
+            own = self._settings.options.get(name, self._settings.defaults)
+            newest = max(found.stamps, key=lambda path: (found.stamps[path].modified, path))
+            try:
+                with self._settings.address.open(newest, decompress=infer_compression(newest) is not None) as stream:
+                    head = stream.read(HEAD_BYTES)
+                proposed = [] if no_text(head) else list(proposed_options(head, Reading(found.format, own.read)))
+            except (SourceError, SourceInterrupted, ConfigurationError):
+                continue  # the sync says what is wrong with it
+            if proposed:
+                options, reasons = ", ".join(one for one, _ in proposed), "; ".join(why for _, why in proposed)
+                yield f"{self._settings.name}/{name}: {shown_path(newest)} seems to need options: {{{options}}}, as {reasons}."
 
     def _declared(self) -> dict[str, _Found]:
         """Returns a container for each pattern of the YAML, whether there are such files already or not."""

@@ -42,6 +42,7 @@ from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
+from incremental_assets.files.readers.options import without_effect
 from incremental_assets.files.readers.read import FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile
 from incremental_assets.files.recheck import NO_ROWS, Recheck, StoredRows, recheck
@@ -244,6 +245,7 @@ class FileSync(ContainerSync):
             "sync/rows_rejected": rejected,
         }
         result.messages.append(plan.reason)
+        result.warnings += without_effect(self._definition.format, self._definition.options.read)
         if waiting and plan.request.mode is Mode.REFRESH:
             result.warnings.append(f"{waiting:,} files were not read again, as the Spark server ended while it read them: ask once more")
         elif waiting:

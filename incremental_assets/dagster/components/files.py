@@ -5,6 +5,7 @@ catalog finds out.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,9 @@ class FilesEntry(QualityEntry):
 
     glob: str | None = Field(default=None, description="path below the folder; * and ? within a part, ** over any folders, [...] one of")
     format: Literal["csv", "tsv", "json", "parquet", "avro", "text"] | None = Field(default=None, description="default: by the extension")
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="of Spark's reader: header, sep, encoding, …")
+    options: dict[str, str | int | float | bool | list[str | int | float | bool]] = Field(
+        default_factory=dict, description="how files are read: header, sep, encoding, skip_lines, decimal, …"
+    )
     columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
     schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
     prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
@@ -134,7 +137,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
 
     def notes(self, source: CatalogSource) -> Sequence[str]:
         assert isinstance(source, FolderCatalog)
-        return () if source.unread is None else (source.unread,)
+        return (*(() if source.unread is None else (source.unread,)), *source.proposed)
 
     def declarations(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
@@ -219,6 +222,12 @@ def _of_the_project(path: str) -> str:
     return str(current_project() / path) if relative else path
 
 
+def _option_text(value: str | int | float | bool | list[str | int | float | bool]) -> str:
+    if isinstance(value, list):
+        return json.dumps([_option_text(one) for one in value])
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions) -> FileOptions:
     """The options of one entry of ``containers:``; ``defaults``: what holds where it says nothing. Raises ConfigurationError."""
     label = f"{datastore}/{name}"
@@ -236,7 +245,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
     return FileOptions(
         glob=glob,
         format=FileFormat(entry.format) if entry.format else found,
-        read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
+        read={key: _option_text(value) for key, value in entry.options.items()},
         types=dict(entry.columns),
         prune=defaults.prune if entry.prune_files is None else entry.prune_files,
         cuts_times=defaults.cuts_times if entry.finer_times is None else entry.finer_times == "cut",

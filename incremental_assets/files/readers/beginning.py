@@ -5,22 +5,26 @@ with many files, the bytes themselves would fill the memory.
 """
 
 import csv
-import io
 import itertools
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.files import FileFormat
 from incremental_assets.files.archives import no_text
+from incremental_assets.files.readers.quoting import BYTE_ORDER_MARK, Quoting
 from incremental_assets.files.readers.reading import ReadFile, Reading, refusal
 
 HEAD_BYTES = 256 * 1024
 """The number of bytes that are read of the beginning of each file, after decompression."""
 _NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
 _LINE_END = re.compile(r"\r\n|\n|\r")
+LINES = 50
+"""So many lines are looked at, to see whether the first one has the form of those that follow."""
+_NAMED_SEPARATOR = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=(\\t|[^\r\n\"]{1,4}?)\"?(?:\r\n|\n|\r)", re.IGNORECASE)
+csv.field_size_limit(max(csv.field_size_limit(), HEAD_BYTES))
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,10 @@ class Beginning:
     """The beginning of one file.
 
     ``whole``: the file ends within its first HEAD_BYTES bytes. ``blank``: those are empty, or white space only.
-    Of CSV: ``first``: the cells of the first line; ``lines``: how many lines were found, at most two; ``data``: the first line looks like
-    data, as one of its cells is a number or a date like the cell below it; ``trouble``: why the first line cannot be used, else None.
+    Of CSV: ``separator``: that the first line names (``sep=;``, as Excel has it), if it does; all else is of what follows. ``first``: the
+    cells of the first line; ``lines``: how many lines were found, at most LINES; ``data``: the first line looks like data, as one of its
+    cells is a number or a date like the cell below it; ``trouble``: why the first line cannot be used, else None; ``title``: so many lines
+    seem to stand before the header, as no later line has the form of the first one.
     Of JSON: ``record``: the file is one array or object, and not one record per line.
     Of Avro: ``schema``: the part of the file's header that holds the schema; empty: it was not found.
     """
@@ -40,6 +46,8 @@ class Beginning:
     lines: int = 0
     data: bool = False
     trouble: str | None = None
+    separator: str | None = None
+    title: int = 0
     record: bool = False
     schema: bytes = b""
 
@@ -57,16 +65,24 @@ class Beginning:
             return cls(whole, blank, record=is_whole(head, reading))
         if reading.format is FileFormat.TEXT or blank:
             return cls(whole, blank)
+        named = _NAMED_SEPARATOR.match(head)
+        if named is not None:
+            separator = named[1].decode(errors="replace").replace("\\t", "\t")
+            return replace(cls.of(head[named.end() :], reading.separated_by(separator)), separator=separator, whole=whole)
         try:
-            lines = _first_lines(reading, text)
+            at, lines = first_lines(reading, head)
         except csv.Error as error:
             return cls(whole, blank, trouble=f"its first line cannot be read: {error}")
         if not lines:
             return cls(whole, blank)
         if len(lines[0]) > reading.limits.columns:
             return cls(whole, blank, trouble=reading.limits.too_many(len(lines[0]), "cells in its first line"))
-        data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines, strict=False) for kind in (_NUMBER, _DAY))
-        return cls(whole, blank, tuple(lines[0]), len(lines), data)
+        if any("\ufffd" in cell for cell in lines[0]):
+            return cls(whole, blank, trouble="its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is")
+        lines = [[Quoting(reading).original_text(cell) for cell in line] for line in lines]
+        data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines[:2], strict=False) for kind in (_NUMBER, _DAY))
+        title = _title(lines) if whole or len(lines) == LINES else 0
+        return cls(whole, blank, tuple(lines[0]), len(lines), data, title=at[title] if title else 0)
 
 
 def expect_text(file: ReadFile, head: bytes) -> None:
@@ -111,31 +127,40 @@ def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
     yield text[at:]
 
 
-def _first_lines(reading: Reading, text: str) -> list[list[str]]:
-    """Returns the cells of the first two lines that are neither empty nor a comment. Raises csv.Error."""
+def _title(lines: Sequence[Sequence[str]]) -> int:
+    """Which line looks like a header, and has as many cells as all that follow; 0: none does after the first one.
+
+    None does if any later line has as many cells as the first one.
+    """
+    counts = [len(line) for line in lines]
+    for at in range(1, len(lines) - 1):
+        cells = [cell.strip() for cell in lines[at]]
+        like_names = len(cells) > 1 and all(cells) and len(set(cells)) == len(cells) and not any(map(_NUMBER.match, cells))
+        if like_names and set(counts[at:]) == {counts[at]} and counts[0] not in counts[1:]:
+            return at
+    return 0
+
+
+def first_lines(reading: Reading, head: bytes) -> tuple[Sequence[int], list[list[str]]]:
+    """Returns the first LINES lines that are neither empty nor a comment: their numbers, and their cells with marks. Raises csv.Error."""
     separator, comment = reading.separator, reading.option("comment")
     end = reading.option("linesep")
+    text = Quoting(reading).marked(head.removeprefix(BYTE_ORDER_MARK), False, not_text=True)[0].decode(errors="replace")
     lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
-    content_lines = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
-    full = list(content_lines if reading.is_true("multiline") else itertools.islice(content_lines, 2))
+    some = ((i, line) for i, line in enumerate(lines) if line.strip() and not (comment and line.startswith(comment)))
+    found = list(itertools.islice(some, LINES))
+    at, full = [i for i, _ in found], [line for _, line in found]
     # Python's csv module takes separators of one character only.
     if len(separator) > 1:
-        return [line.split(separator) for line in full[:2]]
+        return at, [line.split(separator) for line in full]
     quote = '"' if reading.option("quote") is None else reading.option("quote") or None
     escape = reading.option("escape")
     doubled = escape is None or escape in ('"', quote)
-
-    def parsed(source: "io.StringIO | list[str]") -> Iterator[list[str]]:
-        return csv.reader(
-            source,
-            delimiter=separator,
-            quotechar=quote,
-            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-            doublequote=doubled,
-            escapechar=None if doubled else escape,
-        )
-
-    if reading.is_true("multiline"):
-        rows = parsed(io.StringIO("\n".join(full), newline=""))
-        return [row for row, _ in zip(rows, range(2), strict=False)]
-    return [next(parsed([line]), [""]) for line in full[:2]]
+    form = {
+        "delimiter": separator,
+        "quotechar": quote,
+        "quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+        "doublequote": doubled,
+        "escapechar": None if doubled else escape,
+    }
+    return at, [next(csv.reader([line], **form), [""]) for line in full]

@@ -38,8 +38,11 @@ _LOOSE_TIME = "([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _ZONE = " ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
 _NUMBER = "([0-9]+([.][0-9]*)?|[.][0-9]+)"
 _UNPADDED = "(?![+-]?0[0-9])"
-"""What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes."""
+"""What a number begins with that has no zeros before its first digit: those of ``007`` say something, as in postal codes.
+
+So does the plus of ``+491234``."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "double", "float")
 _BAD = "_bad"
 
 
@@ -73,6 +76,7 @@ def value(cell: str, type_: str, reading: Reading) -> str:
     pattern = _pattern_option(type_, reading)
     if type_ == "string":
         return cell
+    cell = _plain(cell, type_, reading)
     if type_ == "variant":
         return f"try_parse_json({cell})"
     if type_.startswith(NESTED):
@@ -96,7 +100,7 @@ def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
         return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
     tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
     if _pattern_option(type_, reading) is None:
-        tests += _exact(cell, type_, is_declared, not is_declared and on_ladder(type_, reading))
+        tests += _exact(_plain(cell, type_, reading), type_, is_declared, not is_declared and on_ladder(type_, reading))
     return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
 
 
@@ -104,13 +108,14 @@ ALL_TYPES = (1 << len(INFERRED)) - 1
 """The mask of all types in INFERRED."""
 
 
-def mask(cell: str, possible: int = ALL_TYPES) -> str:
+def mask(cell: str, reading: Reading, possible: int = ALL_TYPES) -> str:
     """Returns the aggregate of the types in INFERRED that fit all texts of a column, as bits; NULL where the column has no text.
 
     ``possible``: the types that are looked at, as bits. Each costs a regular expression for each text.
     """
+    plain = {type_: _plain(cell, type_, reading) for type_ in INFERRED}
     bits = [
-        f"if({cell} RLIKE {literal(pattern)} AND try_cast({cell} AS {type_}) IS NOT NULL, {1 << i}, 0)"
+        f"if({plain[type_]} RLIKE {literal(pattern)} AND try_cast({plain[type_]} AS {type_}) IS NOT NULL, {1 << i}, 0)"
         for i, (type_, pattern) in enumerate(INFERRED.items())
         if possible >> i & 1
     ]
@@ -134,13 +139,14 @@ def on_ladder(type_: str, reading: Reading) -> bool:
 
 def texts_of(cell: str, type_: str, reading: Reading) -> str:
     """Returns the aggregate of what the ladder asks of the texts of an inferred column (``core.ladder.Texts``), as a struct."""
-    plain, digits = _like(cell, f"{_UNPADDED}[+-]?{_NUMBER}"), r"^\s*[+-]?0*([0-9]*)"
+    number = _plain(cell, "double", reading)
+    plain, digits = f"coalesce({_like(number, f'{_UNPADDED}-?{_NUMBER}')}, {cell} IS NULL)", r"^\s*-?0*([0-9]*)"
     after = r"[.]([0-9]*?)0*\s*$"
     parts = {
         "misfits": f"count(CASE WHEN NOT {fits(cell, type_, reading, is_declared=False)} THEN 1 END)",
         "numbers": f"coalesce(bool_and({plain}), true)",
-        "before": f"coalesce(max(length(regexp_extract({cell}, {literal(digits)}, 1))), 0)",
-        "after": f"coalesce(max(length(regexp_extract({cell}, {literal(after)}, 1))), 0)",
+        "before": f"coalesce(max(length(regexp_extract({number}, {literal(digits)}, 1))), 0)",
+        "after": f"coalesce(max(length(regexp_extract({number}, {literal(after)}, 1))), 0)",
         "times": f"coalesce(bool_and({fits(cell, 'timestamp_ntz', reading, is_declared=False)}), true)",
     }
     return f"struct({', '.join(f'{expression} AS {part}' for part, expression in parts.items())})"
@@ -150,9 +156,9 @@ def _exact(cell: str, type_: str, is_declared: bool, is_whole: bool) -> list[str
     """Returns the conditions under which a cast loses nothing, beyond its success.
 
     Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``). ``is_whole``: the value must say all that the
-    text says: whether a first file has ``1`` and ``0`` or ``true`` and ``false``, ``12345`` or ``01234``, is chance.
+    text says: whether a first file has ``1`` and ``0`` or ``true`` and ``false``, ``12345``, ``01234`` or ``+491234``, is chance.
     """
-    sign = f"{_UNPADDED if is_whole else ''}[+-]?"
+    sign = f"{_UNPADDED}-?" if is_whole else "[+-]?"
     if type_ == "boolean":
         return [_like(cell, "(?i)(true|false)")] if is_whole else []
     if type_ in ("tinyint", "smallint", "int", "bigint"):
@@ -186,6 +192,38 @@ def _exact(cell: str, type_: str, is_declared: bool, is_whole: bool) -> list[str
         # A time without zone is no instant, unless the YAML sets the type: it is taken for UTC then, the time zone of all sessions.
         return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if is_declared else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
     return []
+
+
+def remedy(cell: str, type_: str, reading: Reading) -> str:
+    """The expression of what to say for a text that is a number in another way of writing; else an empty text."""
+    if not reading.is_plain_number or reading.format not in (FileFormat.CSV, FileFormat.TSV):
+        return "''"
+    if type_ not in _NUMBERS and not _DECIMAL.fullmatch(type_):
+        return "''"
+    forms = {
+        "-?[0-9]{1,3}([.][0-9]{3})*,[0-9]+|-?[0-9]+,[0-9]+": "; where it is a number, say options: {decimal: ',', thousands: '.'}",
+        "-?[0-9]{1,3}(,[0-9]{3})+[.][0-9]*": "; where it is a number, say options: {thousands: ','}",
+    }
+    return f"CASE {' '.join(f'WHEN {_like(cell, form)} THEN {literal(said)}' for form, said in forms.items())} ELSE '' END"
+
+
+def _plain(cell: str, type_: str, reading: Reading) -> str:
+    """The text of a cell as Spark takes it for a value of the type, where options say that it is written in another way.
+
+    A number has no separators of thousands, and a point before its fraction; a text that is no number by these options is NULL.
+    """
+    if type_ == "boolean":
+        for truth in ("true", "false"):
+            ones = ", ".join(literal(one.lower()) for one in reading.texts(f"{truth}_values"))
+            cell = f"CASE WHEN lower(trim({cell})) IN ({ones}) THEN '{truth}' ELSE {cell} END" if ones else cell
+        return f"({cell})"
+    if reading.is_plain_number or not (type_ in _NUMBERS or _DECIMAL.fullmatch(type_)):
+        return cell
+    decimal, thousands = (re.escape(reading.option(name) or default) for name, default in (("decimal", "."), ("thousands", "")))
+    grouped = f"|[0-9]{{1,3}}({thousands}[0-9]{{2,3}})*{thousands}[0-9]{{3}}" if thousands else ""
+    form = f"[+-]?(([0-9]+{grouped})({decimal}[0-9]*)?|{decimal}[0-9]+)([eE][+-]?[0-9]+)?"
+    without = f"replace({cell}, {literal(reading.option('thousands') or '')}, '')" if thousands else cell
+    return f"CASE WHEN {_like(cell, form)} THEN replace({without}, {literal(reading.option('decimal') or '.')}, '.') END"
 
 
 def _digits(number: str) -> str:

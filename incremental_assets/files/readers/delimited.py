@@ -2,29 +2,31 @@
 
 Belongs here: headers and the parsing of lines. Does not belong: converting a cell's text into a value (``cells``).
 
-Spark reads whole lines, which are then parsed one by one with a mark appended to each. Where a quote is not closed, the mark becomes part
-of the last cell, and so the line is recognized as broken. Spark's own CSV source takes such a line for complete and cuts off the rest of
-the cell.
+Spark reads whole lines, which are then parsed one by one with a mark appended to each: it has to be the last cell. Where a quote is not
+closed, it becomes part of another one. Spark's own CSV source takes such a line for complete and cuts off the rest of the cell. A file that
+turns out to have rows of several lines is read again as a copy in which each row is a line (``quoting``).
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.quoting import Quoting
 from incremental_assets.files.readers.reading import (
     LINE,
     NAME,
+    NOT_TEXT,
     RESERVED,
     WRONG,
     Group,
     ReadFile,
     Reading,
-    is_packed,
     refusal,
     shortened,
 )
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 # Spark's column for corrupt records, the mark behind each line, and a separator that hardly occurs in text.
-_BAD, _MARK, _UNLIKELY = "_bad", "X", "\x01"
+_BAD, _MARK, _UNLIKELY = "_bad", "\ufdd4", "\x01"
 # Separators that a file of a single column may really have, with the text that the YAML needs for them.
 _OTHER_SEPARATORS = {";": "';'", "\t": '"\\t"', "|": "'|'"}
 
@@ -70,7 +72,16 @@ def grouped(
                     f"its first line ({shortened(', '.join(header))}) has no column of {whose} ({shortened(', '.join(sorted(base)))}). "
                     f"Without a header, say options: {{header: 'false'}}; with another delimiter than {reading.separator!r}, say it as sep",
                 )
-    return _together(reading, _one_spelling(headers, names), names, refused), refused
+    groups = _together(reading, _one_spelling(headers, names), names, refused)
+    return [part for group in groups for part in _of_one_separator(group, heads)], refused
+
+
+def _of_one_separator(group: Group, heads: Mapping[str, Beginning]) -> list[Group]:
+    """The group's files by the separator that their first lines name."""
+    files: dict[str | None, list[ReadFile]] = defaultdict(list)
+    for file in group.files:
+        files[heads[file.key].separator].append(file)
+    return [replace(group, files=tuple(own), separator=separator) for separator, own in files.items()]
 
 
 def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str], refused: dict[str, str]) -> list[Group]:
@@ -124,8 +135,6 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
     first = head.first
     if head.lines == 1 and not head.whole:
         raise SourceError(refusal(file, f"its first line is longer than {HEAD_BYTES} bytes; is it CSV?"))
-    if any("\ufffd" in cell for cell in first):
-        raise SourceError(refusal(file, "its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is"))
     if not reading.header:
         if known and len(first) > len(known):
             raise SourceError(refusal(file, f"its first line has {len(first)} cells, and the table {len(known)} columns"))
@@ -142,6 +151,14 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
     if RESERVED & {name.lower() for name in names}:
         raise SourceError(
             refusal(file, f"its header names {' and '.join(sorted(RESERVED))}, or one of them, which the table has itself; rename it")
+        )
+    if head.title and reading.header and not reading.skip_lines and not all(name.lower() in known for name in names):
+        raise SourceError(
+            refusal(
+                file,
+                f"its first line ({shortened(', '.join(first))}) is no header of the lines below, as they have another number of cells. If "
+                f"the header is in line {head.title + 1}, say options: {{skip_lines: {head.title}}}",
+            )
         )
     if not known and len(first) == 1 and reading.option("sep", "delimiter") is None:
         for separator, written in _OTHER_SEPARATORS.items():
@@ -204,33 +221,26 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
     """
     from pyspark.sql import functions as F
 
-    count = len(group.names)
+    reading = reading.separated_by(group.separator)
+    count, quoting = len(group.names), Quoting(reading)
     names = [f"v{i}" for i in range(count)]
     options = options_of(reading)
-    full = [f"nullif({name}, '') AS {name}" for name in names]
+    nulls = ", ".join(map(literal, ("", *reading.texts("nullvalue"))))
+    full = [f"if({name} IN ({nulls}), NULL, {quoting.original(name)}) AS {name}" for name in names]
     schema = ", ".join(f"{name} string" for name in names)
-    header = {"header": str(reading.header).lower()}
-    number = (
-        f"the line has not {count} cell{'s' if count > 1 else ''}; one that goes over several lines needs options: {{multiLine: 'true'}}"
-    )
-    wrong = f"CASE WHEN {_BAD} IS NOT NULL THEN {literal(number)} END AS {WRONG}"
-    if reading.is_true("multiline"):
-        # A quote that is not closed turns all that follows into one cell, so a limit is needed. The parser allocates that much at once for
-        # each file that it reads, so the limit is no more than the largest file, where the sizes are known.
-        sizes = [file.size for file in group.files]
-        most = reading.limits.line_bytes if 0 in sizes or any(map(is_packed, group.files)) else min(max(sizes), reading.limits.line_bytes)
-        reader = spark.read.format("csv").options(**{"maxcharspercolumn": str(most), **options}, **header)
-        reader = reader.schema(f"{schema}, {_BAD} string")
-        frame = staging.load(reader, group.files, *names, _BAD)
-        texts = ", ".join(f"coalesce({name}, '')" for name in names)
-        together = f"concat_ws({literal(reading.separator)}, {texts})"
-        return frame.selectExpr(NAME, f"coalesce({_BAD}, {together}) AS {LINE}", wrong, *full)
+    number = f"the line has not {count} cell{'s' if count > 1 else ''}"
+    reasons = [
+        quoting.why_unusual,
+        f"CASE WHEN {_BAD} IS NOT NULL OR NOT mark <=> {literal(_MARK)} THEN {literal(number)} END",
+        f"CASE WHEN instr({LINE}, '\ufffd') > 0 THEN {literal(NOT_TEXT)} END",
+    ]
     # Spark's CSV source reads whole lines as one cell each: it skips headers and comments, which its text source does not. Where the
     # unlikely separator does occur, the line has two cells and arrives in the column for corrupt records.
     as_lines = {"sep": _UNLIKELY, "quote": "", "escape": "", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     kept = {name: options[name] for name in ("linesep", "comment") if name in options}
-    reader = spark.read.format("csv").options(**header, **kept, **as_lines).schema(f"line string, {_BAD} string")
+    reader = spark.read.format("csv").options(header=str(reading.header).lower(), **kept, **as_lines).schema(f"line string, {_BAD} string")
     lines = staging.load(reader, group.files, f"coalesce({_BAD}, line) AS {LINE}")
     marked = F.concat(F.col(LINE), F.lit(reading.separator + _MARK))
     parsed = lines.select(NAME, LINE, F.from_csv(marked, f"{schema}, mark string, {_BAD} string", options).alias("cells"))
-    return parsed.selectExpr(NAME, LINE, "cells.*").selectExpr(NAME, LINE, wrong, *full)
+    wrong = f"coalesce({', '.join(reasons)}) AS {WRONG}"
+    return parsed.selectExpr(NAME, LINE, "cells.*").selectExpr(NAME, f"{quoting.original(LINE)} AS {LINE}", wrong, *full)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_SAMPLE = 1000
 """How many rows are looked at to rule out types of new columns, before all rows are."""
-_NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class DelimitedRows(LadderRows):
         if frame is None:
             return True
         bits = {name: 1 << list(cells.INFERRED).index(type_) for name, type_ in types.items() if name in frame.columns}
-        return all(found is None or found for found in _masks(frame, bits).values())
+        return all(found is None or found for found in self._masks(frame, bits).values())
 
     def _widening(self) -> Sequence[Column]:
         known = {column.name.lower() for column in self._staged.known}
@@ -182,17 +181,24 @@ class DelimitedRows(LadderRows):
         if frame is None:
             return {}
         # Most types are ruled out by a few rows already, and need not be tried on all of them.
-        some = _masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
+        some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
         possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
-        found = possible | _masks(frame, {name: bits for name, bits in possible.items() if bits})
+        found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
         return {name: cells.type_of_mask(found[name]) for name in names}
+
+    def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
+        """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
+        if not possible:
+            return {}
+        masks = [f"{cells.mask(quote(name), self._staged.reading, bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
+        return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
 
     def _texts(self, names: Sequence[str]) -> "DataFrame | None":
         frames: list[DataFrame] = []
         for group in self.groups:
             own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
             if own:
-                frames.append(self.raw(group).where(f"{WRONG} IS NULL AND {_is_text()}").selectExpr(*own))
+                frames.append(self.raw(group).where(f"{WRONG} IS NULL").selectExpr(*own))
         return _together(frames)
 
 
@@ -334,14 +340,6 @@ def _together(frames: "Sequence[DataFrame]") -> "DataFrame | None":
     return frame
 
 
-def _masks(frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
-    """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
-    if not possible:
-        return {}
-    masks = [f"{cells.mask(quote(name), bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
-    return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
-
-
 def _typed(
     staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column], texts: frozenset[str] | None = None
 ) -> "DataFrame":
@@ -351,7 +349,7 @@ def _typed(
     values; None: all. A row gets the first reason to reject it; its line is kept only then.
     """
     at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
-    reasons = [WRONG, *([f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"] if texts is None else [])]
+    reasons = [WRONG]
     values: list[str] = []
     for column in columns:
         cell = at.get(column.name.lower())
@@ -363,16 +361,13 @@ def _typed(
             continue
         fits = cells.fits(cell, column.type, staged.reading, is_declared=column.name.lower() in staged.types)
         if fits != "true":
-            reasons.append(f"CASE WHEN NOT {fits} THEN {literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) END")
+            remedy = cells.remedy(cell, column.type, staged.reading)
+            said = f"{literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) || {remedy}"
+            reasons.append(f"CASE WHEN NOT {fits} THEN {said} END")
         values.append(f"cast({cells.value(cell, column.type, staged.reading)} AS {column.type}) AS {quote(column.name)}")
     judged = frame.selectExpr(NAME, LINE, f"coalesce({', '.join(reasons)}) AS {WRONG}", *values)
     kept = [quote(column.name) for column in columns]
     return judged.selectExpr(NAME, f"CASE WHEN {WRONG} IS NOT NULL THEN {LINE} END AS {LINE}", WRONG, *kept)
-
-
-def _is_text() -> str:
-    """The condition that a line has only valid text: bytes that are not UTF-8 arrive as U+FFFD."""
-    return f"instr({LINE}, '\\uFFFD') = 0"
 
 
 def null(column: Column) -> str:

@@ -35,6 +35,7 @@ from incremental_assets.files.readers.cells import ALL_TYPES, type_of_mask
 from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATORS, Block, Cells, Splitter
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
 from incremental_assets.files.readers.measure import expect_stored
+from incremental_assets.files.readers.quoting import MarkedLines, Quoting
 from incremental_assets.files.readers.reading import Group, ReadFile, Reading
 
 BLOCK = 4 << 20
@@ -50,11 +51,10 @@ MOST_DOUBTFUL_LINES, MOST_DOUBTFUL_BYTES = 20_000, 16 << 20
 """If Spark has to decide about more lines, it reads all files."""
 MOST_KEPT_BYTES = 64 << 20
 """So many bytes of small files are kept after their beginnings were looked at, and not read again."""
-_OPTIONS = frozenset(("header", "sep", "delimiter", "encoding", "charset"))
+_OPTIONS = frozenset(("header", "sep", "delimiter", "encoding", "charset", "multiline"))
 _NAME = re.compile(r"[^\x00-\x1f`\"$\\]+")
 """The names of columns that stay the same in Parquet, whoever writes it or reads it: Hadoop replaces ``${…}``."""
 _Own = TypeVar("_Own")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
@@ -158,6 +158,8 @@ class LocalRows:
         full = [file for file in self._files if file.key in heads and not (heads[file.key].whole and heads[file.key].blank)]
         groups, refused = delimited.grouped(self._reading, full, heads, known)
         self.refused |= refused
+        if any(group.separator is not None for group in groups):
+            raise Unsure
         if any(not _NAME.fullmatch(name) for group in groups for name in group.names):
             raise Unsure
         if any(len(group.names) > MOST_COLUMNS for group in groups):
@@ -199,12 +201,19 @@ class LocalRows:
             yield source, Block(parts)
 
     def _lines(self, file: ReadFile) -> Iterator[bytes]:
-        """Yields the lines of a file after its header, many at a time. Raises Unsure beyond the limits."""
+        """Yields the lines of a file after its header, with marks, many at a time.
+
+        Raises Unsure beyond the limits, and where a quote is not closed.
+        """
         if file.key in self._kept:
-            yield from self._whole_lines(iter((self._kept[file.key],)))
-            return
-        with self._address.open(file.path, decompress=False) as stream:
-            yield from self._whole_lines(iter(lambda: stream.read(BLOCK), b""))
+            lines = MarkedLines((self._kept[file.key],), file, self._reading, not_text=False)
+            yield from self._whole_lines(iter(lines))
+        else:
+            with self._address.open(file.path, decompress=False) as stream:
+                lines = MarkedLines(iter(lambda: stream.read(BLOCK), b""), file, self._reading, not_text=False)
+                yield from self._whole_lines(iter(lines))
+        if lines.is_open:
+            raise Unsure
 
     def _whole_lines(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         limits, total, rest, is_first = self._reading.limits, 0, b"", True
@@ -318,7 +327,7 @@ class LocalRows:
             if unsure is not None:
                 doubtful = unsure if doubtful is None else pc.or_(doubtful, unsure)  # pyright: ignore[reportAttributeAccessIssue]
         rows, numbers = pa.table(columns, schema=self.schema), cells.files
-        aside = list(cells.doubtful)
+        aside, quoting = list(cells.doubtful), Quoting(self._reading)
         if doubtful is not None:
             mask = doubtful.to_numpy(zero_copy_only=False)
             aside += zip(numbers[mask].tolist(), cells.lines.where(doubtful), strict=True)
@@ -326,7 +335,7 @@ class LocalRows:
         with self._lock:
             self._counts += np.bincount(numbers, minlength=len(self._files))
             for number, line in aside:
-                self._doubtful.setdefault(number, []).append(line)
+                self._doubtful.setdefault(number, []).append(quoting.originals(line))
                 self._doubtful_bytes += len(line)
             self._doubts += len(aside)
             if self._doubts > MOST_DOUBTFUL_LINES or self._doubtful_bytes > MOST_DOUBTFUL_BYTES:
@@ -371,7 +380,7 @@ class LocalRows:
 
 def _without_header(lines: bytes) -> bytes:
     """The lines after the first one. Raises Unsure where it may not be the header."""
-    header, _, rest = lines.removeprefix(_BYTE_ORDER_MARK).partition(b"\n")
+    header, _, rest = lines.partition(b"\n")
     if not header.strip() or b"\r" in header.removesuffix(b"\r") or b"\x00" in header:
         raise Unsure
     return rest

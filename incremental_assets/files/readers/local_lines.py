@@ -4,7 +4,8 @@ Belongs here: blocks of lines, and their cells as texts. Does not belong: readin
 (``local_values``).
 
 Of all others, Spark decides: those with a quote in an unusual place, with another number of cells, with bytes that are not UTF-8, with
-control characters. So there is one reader that decides what an odd line means.
+control characters. So there is one reader that decides what an odd line means. Lines have marks in place of their ends within quotes
+(``quoting``), and cells the ends again.
 """
 
 import re
@@ -17,12 +18,12 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from incremental_assets.files.readers.local_values import Unsure
+from incremental_assets.files.readers.quoting import END_MARKS
 
 SEPARATORS = frozenset(",;\t|")
 """The separators that are known here."""
 MOST_COLUMNS = 500
 """More columns are left to Spark: the expression that recognizes a line grows with them."""
-_NOT_TEXT = "\ufffd".encode()
 _BLANK = r"\A[\t\r\n ]*\z"
 
 
@@ -75,10 +76,10 @@ class Splitter:
 
     def __init__(self, separator: str, columns: int) -> None:
         self._separator, self._columns = separator, columns
-        plain = rf"[^{re.escape(separator)}\"\x00-\x08\x0a-\x1f\x{{FFFD}}]*"
+        plain = rf"[^{re.escape(separator)}\"\x00-\x08\x0a-\x1f]*"
         if separator == "\t":
-            plain = r"[^\"\x00-\x1f\x{FFFD}]*"
-        cell = rf'(?:{plain}|"(?:[^"\x00-\x08\x0a-\x1f\x{{FFFD}}]|"")*")'
+            plain = r"[^\"\x00-\x1f]*"
+        cell = rf'(?:{plain}|"(?:[^"\x00-\x08\x0a-\x1f]|"")*")'
         rest = rf"(?:{re.escape(separator)}{cell}){{{columns - 1}}}" if columns > 1 else ""
         self._row = rf"\A{cell}{rest}\r?\n\z"
         # A line that Spark drops as blank may be a row of empty cells to pyarrow.
@@ -137,14 +138,13 @@ class Splitter:
             return None
         if found.num_rows != rows:
             return None
-        return [_without_empty(column.combine_chunks()) for column in found.columns]
+        columns = [_without_empty(column.combine_chunks()) for column in found.columns]
+        return [_with_ends(column) for column in columns] if quotes else columns
 
 
 def _is_plain(data: bytes) -> bool:
     """Whether the bytes are UTF-8 and have nothing that Spark may take for something else than text, a separator or the end of a line."""
-    return not any(odd in data for odd in (b'"', b"\r", b"\x00", b"\x01")) and (
-        data.isascii() or (_is_utf8(data) and _NOT_TEXT not in data)
-    )
+    return not any(odd in data for odd in (b'"', b"\r", b"\x00", b"\x01")) and (data.isascii() or _is_utf8(data))
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -153,6 +153,14 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _with_ends(texts: pa.Array) -> pa.Array:
+    """The texts with the ends of lines in place of their marks."""
+    for end, mark in END_MARKS.items():
+        if pc.any(pc.match_substring(texts, mark)).as_py():  # pyright: ignore[reportAttributeAccessIssue]
+            texts = pc.replace_substring(texts, mark, end)  # pyright: ignore[reportAttributeAccessIssue]
+    return texts
 
 
 def _without_empty(texts: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.formats import DelimitedRows, FormatRows, LadderRows, StagedFiles, check_options, format_rows, null
+from incremental_assets.files.readers.quoting import Quoting
 from incremental_assets.files.readers.reading import (
     LINE,
     NAME,
@@ -186,6 +187,13 @@ class FileRows:
         finally:
             self._refused |= rows.refused
         self.counts = self._counted(rows)
+        if self._torn:
+            refused = self._stage.mark(self._torn)
+            if refused is not None:
+                self._refused |= refused
+                self._drop()
+                self._build()
+                return
         # Only where rows are rejected can a column be too narrow. So nothing is asked where all rows fit.
         if self._as_text is not None and isinstance(rows, LadderRows) and any(count.rejected for count in self.counts.values()):
             if rows.widen(self._as_text):
@@ -195,8 +203,9 @@ class FileRows:
         self.columns = rows.columns
 
     def _counted(self, rows: FormatRows) -> dict[str, FileCount]:
-        """Caches all rows in Spark, and counts those of each file."""
+        """Caches all rows in Spark, and counts those of each file. ``_torn``: the files whose rejected lines may be parts of rows."""
         counts = {file.key: FileCount(0, 0) for file in self._left()}
+        self._torn: list[ReadFile] = []
         if rows.groups:
             # Cached, as the rows are read several times: to be counted, and for the good and the rejected ones.
             frames = [rows.typed(group) for group in rows.groups]
@@ -204,9 +213,14 @@ class FileRows:
             for other in frames[1:]:
                 frame = frame.union(other)
             self._typed = PersistedRows(self._spark, frame)
-            found = self._typed.frame.groupBy(NAME).agg(*_counting()).collect()
+            torn = Quoting(self._reading).may_be_torn if isinstance(rows, DelimitedRows) else "false"
+            found = self._typed.frame.groupBy(NAME).agg(*_counting(torn)).collect()
+            own = {file.key: file for file in self._left()}
             for row in found:
-                counts[self._stage.names[row[NAME]]] = FileCount(row["all"] - row["wrong"], row["wrong"])
+                key = self._stage.names[row[NAME]]
+                counts[key] = FileCount(row["all"] - row["wrong"], row["wrong"])
+                if row["torn"]:
+                    self._torn.append(own[key])
         return counts
 
     def _each_by_itself(self) -> dict[str, str]:
@@ -253,11 +267,11 @@ class FileRows:
             typed.release()
 
 
-def _counting() -> list:
-    """The aggregates that count all rows of a file, and the rejected ones."""
+def _counting(torn: str) -> list:
+    """The aggregates that count all rows of a file, the rejected ones, and those of them that fulfil a condition."""
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("all"), F.count(WRONG).alias("wrong")]
+    return [F.count("*").alias("all"), F.count(WRONG).alias("wrong"), F.expr(f"count_if({WRONG} IS NOT NULL AND {torn})").alias("torn")]
 
 
 def _full_text(error: Exception) -> str:

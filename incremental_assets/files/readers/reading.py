@@ -3,12 +3,14 @@
 Belongs here: these values, and the few names and texts that the readers of all formats share. Does not belong: reading.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, Limits, shown_path
+from incremental_assets.files.readers.options import expect_options
 
 # The table's own columns, which no column of a file may be called like.
 RESERVED = frozenset((FILE.name, MODIFIED.name))
@@ -16,9 +18,14 @@ NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_in
 """Columns of the frames between reading and writing: Spark's name of the row's file, the row's text, and the reason to reject it.
 
 The reason is NULL for a good row."""
+NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
+"""The reason to reject a row."""
 
 # Options that the readers interpret or set themselves, and do not pass on to Spark.
-_OURS = ("header", "sep", "delimiter", "encoding", "charset", "schema", "inferschema", "enforceschema", "mode", "columnnameofcorruptrecord")
+_OURS = (
+    *("header", "sep", "delimiter", "encoding", "charset", "schema", "inferschema", "enforceschema", "mode", "columnnameofcorruptrecord"),
+    *("nullvalue", "skip_lines", "skip_footer", "true_values", "false_values", "decimal", "thousands"),
+)
 # Options of Spark that would lose rows or read other files without an error, each with the reason for refusing it.
 _REFUSED = {
     "ignorecorruptfiles": "it cuts rows off without a word; a file that cannot be read is left out and named",
@@ -49,7 +56,8 @@ class ReadFile:
 class Reading:
     """How the files of a container are read.
 
-    ``options``: those of Spark's reader for the format, from the YAML. ``types``: Spark types by column name, where the YAML sets them.
+    ``options``: from the YAML; most are those of Spark's reader for the format. A list is given as JSON.
+    ``types``: Spark types by column name, where the YAML sets them.
     ``cuts_times``: digits of a time below the microsecond are left out; otherwise a file with such digits is refused.
     Raises ConfigurationError for an option that must not be set.
     """
@@ -64,10 +72,40 @@ class Reading:
         for name in self.options:
             if name.lower() in _REFUSED:
                 raise ConfigurationError(f"options: {name} cannot be used here: {_REFUSED[name.lower()]}. Take it out.")
+        expect_options(self.format, self.options, _REFUSED)
 
     def option(self, *names: str) -> str | None:
         """Returns the text of the first option with one of these names (in lower case), as Spark ignores the case; None: it is not set."""
         return next((_as_text(value) for name, value in self.options.items() if name.lower() in names), None)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Returns the texts of an option that may be a list; empty: it is not set."""
+        given = self.option(name)
+        if given is None:
+            return ()
+        return tuple(map(str, json.loads(given))) if given.startswith("[") and given.endswith("]") else (given,)
+
+    def separated_by(self, separator: str | None) -> "Reading":
+        """The same with the separator that a file names itself; None: it names none."""
+        if separator is None:
+            return self
+        others = {name: value for name, value in self.options.items() if name.lower() not in ("sep", "delimiter")}
+        return replace(self, options={**others, "sep": separator})
+
+    @property
+    def is_plain_number(self) -> bool:
+        """Whether numbers are written with a point and without separators of thousands."""
+        return self.option("decimal") in (None, ".") and self.option("thousands") is None
+
+    @property
+    def skip_lines(self) -> int:
+        """How many lines at the beginning of each file are no data."""
+        return int(self.option("skip_lines") or 0)
+
+    @property
+    def skip_footer(self) -> int:
+        """How many lines at the end of each file are no data."""
+        return int(self.option("skip_footer") or 0)
 
     def is_true(self, name: str) -> bool:
         """Whether an option is set to true."""
@@ -100,19 +138,16 @@ class Reading:
 class Group:
     """Files that are read alike.
 
-    ``names``: their columns, in the files' order where it matters. ``whole``: each file is one JSON value. ``schema``: of Parquet and Avro,
+    ``names``: their columns, in the files' order where it matters. ``separator``: that their first
+    lines name, if any. ``whole``: each file is one JSON value. ``schema``: of Parquet and Avro,
     their Spark schema.
     """
 
     files: tuple[ReadFile, ...]
     names: tuple[str, ...] = ()
+    separator: str | None = None
     whole: bool = False
     schema: Any = None
-
-
-def is_packed(file: ReadFile) -> bool:
-    """Whether the file is compressed, so that its stored size does not tell its unpacked size."""
-    return file.path.lower().endswith((".gz", ".bz2", ".zst"))
 
 
 def refusal(file: ReadFile, reason: str) -> str:

@@ -13,7 +13,7 @@ from incremental_assets.core.files import Limits
 from incremental_assets.core.names import literal
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.delimited import refused_option
-from incremental_assets.files.readers.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal
+from incremental_assets.files.readers.reading import LINE, NAME, NOT_TEXT, RESERVED, WRONG, Group, ReadFile, Reading, refusal
 from incremental_assets.files.readers.staging import Staging
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _MAP = "_incremental_assets_map"
 """The column of a record's values by key, as ``map<string,variant>``."""
+_IS_BROKEN = "_incremental_assets_is_broken"
+_NOT_TEXT = f"{_IS_BROKEN} AND instr({LINE}, '\ufffd') > 0"
+"""The condition that a record has bytes that are not UTF-8, and not only another one of its file."""
 _INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
 _OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
 # Options that split a file into records; they do not apply to parsing a single one.
@@ -50,7 +53,7 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
 def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
     """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the line as ``v0``."""
     lines = _lines(spark, staging, reading, group)
-    return lines.selectExpr(NAME, LINE, f"cast(NULL AS string) AS {WRONG}", f"{LINE} AS v0")
+    return lines.selectExpr(NAME, LINE, f"CASE WHEN {_NOT_TEXT} THEN {literal(NOT_TEXT)} END AS {WRONG}", f"{LINE} AS v0")
 
 
 def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
@@ -60,19 +63,20 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
     texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
     # The line is parsed within brackets: from_json() drops what follows the first value without an error, an array shows it.
     inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
-    values = texts.select(NAME, LINE, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
-    values = values.selectExpr(NAME, LINE, "if(size(found) = 1, found[0], NULL) AS found")
+    values = texts.select(NAME, LINE, _IS_BROKEN, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
+    values = values.selectExpr(NAME, LINE, _IS_BROKEN, "if(size(found) = 1, found[0], NULL) AS found")
     if group.whole:
         elements = "if(schema_of_variant(found) LIKE 'ARRAY<%', try_variant_get(found, '$', 'array<variant>'), array(found))"
-        values = values.selectExpr(NAME, f"{LINE} AS whole", f"explode({elements}) AS found")
-        values = values.selectExpr(NAME, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", "found")
-    mapped = values.selectExpr(NAME, LINE, f"try_variant_get(found, '$', 'map<string,variant>') AS {_MAP}")
+        values = values.selectExpr(NAME, _IS_BROKEN, f"{LINE} AS whole", f"explode({elements}) AS found")
+        values = values.selectExpr(NAME, _IS_BROKEN, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", "found")
+    mapped = values.selectExpr(NAME, LINE, _IS_BROKEN, f"try_variant_get(found, '$', 'map<string,variant>') AS {_MAP}")
     keys = f"transform(map_keys({_MAP}), k -> lower(k))"
     wrong = [
         f"CASE WHEN {_MAP} IS NULL THEN 'it is not one JSON object, or it has a key twice' END",
         f"CASE WHEN size(array_distinct({keys})) < size({_MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
         f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, sorted(RESERVED)))})) THEN "
         f"'it has a key that the table has itself: {' or '.join(sorted(RESERVED))}' END",
+        f"CASE WHEN {_NOT_TEXT} THEN {literal(NOT_TEXT)} END",
     ]
     return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", _MAP)
 
@@ -158,11 +162,10 @@ def _parsing(reading: Reading) -> dict[str, str]:
 
 
 def _lines(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """The lines of the files, or each whole file, as ``LINE``.
+    """The lines of the files, or each whole file, as ``LINE``, and whether it has bytes that are not UTF-8.
 
-    Spark's text source does not check that its bytes are UTF-8. ``make_valid_utf8`` replaces invalid ones by U+FFFD, by which such rows
-    are rejected later on.
+    Spark's text source does not check that. ``make_valid_utf8`` replaces them by U+FFFD.
     """
     options = {name: value for name, value in reading.passed_on.items() if name == "linesep" and not group.whole}
     reader = spark.read.format("text").options(**options, wholetext=str(group.whole).lower())
-    return staging.load(reader, group.files, f"make_valid_utf8(value) AS {LINE}")
+    return staging.load(reader, group.files, f"make_valid_utf8(value) AS {LINE}", f"NOT is_valid_utf8(value) AS {_IS_BROKEN}")

@@ -33,6 +33,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
 from incremental_assets.files.readers.parquet_copy import FinerTimes, converted
+from incremental_assets.files.readers.quoting import MARKED, WRONG_BYTES, MarkedLines, Quoting
 from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.types import StructType
 
-_TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
+_DELIMITED = (FileFormat.CSV, FileFormat.TSV)
+_TEXT = (*_DELIMITED, FileFormat.JSON, FileFormat.TEXT)
 # What Spark decompresses by itself, by the file's extension; all other compressed text is unpacked into a copy.
 _SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
 SPARE = 256
@@ -65,6 +67,7 @@ class Staging:
         self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
         self._paths: dict[str, str] = {}
         self._copies: dict[str, Path] = {}
+        self._looked_at: set[str] = set()  # files that were searched for rows of several lines
         self._held: list[int] = []
         self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.names: dict[str, str] = {}
@@ -95,23 +98,18 @@ class Staging:
         """Stages one file as a copy, a link or (a remote file) by its URL, and checks its limits. ``number``: unique among the files."""
         try:
             expect_stored(file, self._size(file), self._reading.limits)
-            compression = infer_compression(file.path) if self._reading.format in _TEXT else None
-            if file.path.lower().endswith(".zst"):
-                compression = "zstd"
+            compression = self._compression(file)
             suffix = _SPARK_KNOWS.get(compression or "", "")
             link = self._folder / f"f{number:06d}.{self._reading.format.value}{suffix}"
             local = self._address.local
             # Text that Spark cannot decompress, or that has another encoding than UTF-8, is copied as plain UTF-8.
             ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
+            ours |= bool(self._reading.skip_lines or self._reading.skip_footer)
             # Spark goes by the extension in lower case: a remote ``a.csv.GZ`` has to be copied too, a local one gets a link ``….gz``.
             if ours or (suffix and local is None and not file.path.endswith(suffix)):
-                copy = self._folder / f"f{number:06d}.{self._reading.format.value}"
                 self._measure(file, compression, record=False)
-                self._copy(file, copy, compression)
-                self._copies[file.key] = copy
-                self._set(file, copy)
-                with open(copy, "rb") as stream:
-                    return self._begins(file, stream.read(HEAD_BYTES), copy.stat().st_size)
+                begins = self._copied(file, number, compression)
+                return begins if begins.separator is None else self._copied(file, number, compression, begins.separator)
             if local is None:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
@@ -122,6 +120,8 @@ class Staging:
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
                 begins = self._begins(file, stream.read(HEAD_BYTES), None)
+            if begins.separator is not None:
+                return self._copied(file, number, compression, begins.separator)
             if self._reading.format in _TEXT:
                 self._measure(file, compression, record=begins.record)
             return begins
@@ -129,6 +129,38 @@ class Staging:
             raise
         except SourceError as error:
             return error
+
+    def _copied(self, file: ReadFile, number: int, compression: str | None, separator: str | None = None) -> Beginning:
+        """Copies a file, and returns how the copy begins. ``separator``: that its first line names, which is left out."""
+        copy = self._copy(file, number, compression, separator)
+        assert copy is not None
+        with open(copy, "rb") as stream:
+            head = Quoting(self._reading).originals(stream.read(HEAD_BYTES))
+        if separator is None:
+            return self._begins(file, head, copy.stat().st_size)
+        return replace(Beginning.of(head, self._reading.separated_by(separator)), separator=separator)
+
+    def mark(self, files: Iterable[ReadFile]) -> dict[str, str] | None:
+        """Makes copies with marks (``quoting``) of those files of CSV that have rows of several lines, or U+FFFD as a character.
+
+        Returns by key why a file cannot be read after all; None: no file was copied, so that all stays as it was.
+        """
+        refused: dict[str, str] = {}
+        is_changed = False
+        for file in files:
+            if file.key not in self._looked_at:
+                try:
+                    is_changed |= self._copy(file, len(self._looked_at), self._compression(file), always=False) is not None
+                except SourceInterrupted:
+                    raise
+                except SourceError as error:
+                    refused[file.key] = str(error)
+        return refused if refused or is_changed else None
+
+    def _compression(self, file: ReadFile) -> str | None:
+        if file.path.lower().endswith(".zst"):
+            return "zstd"
+        return infer_compression(file.path) if self._reading.format in _TEXT else None
 
     def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
         """Parses the first bytes of a file. ``size``: of the whole decompressed file in bytes; None: not known."""
@@ -165,13 +197,13 @@ class Staging:
             yield from unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
 
     def _texts(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
-        """Yields the same of a text file, as UTF-8. Bytes that are not of its encoding become U+FFFD."""
+        """Yields the same of a text file, as UTF-8. Bytes that are not of its encoding become others that are no UTF-8."""
         encoding = self._reading.encoding
-        decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)("replace")
+        decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)(WRONG_BYTES)
         for chunk in self._chunks(file, compression):
-            yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", "replace")
+            yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", WRONG_BYTES)
         if decoder is not None:
-            yield decoder.decode(b"", True).encode("utf-8", "replace")
+            yield decoder.decode(b"", True).encode("utf-8", WRONG_BYTES)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -201,16 +233,30 @@ class Staging:
             for chunk in self._chunks(file, None):
                 out.write(chunk)
 
-    def _copy(self, file: ReadFile, copy: Path, compression: str | None) -> None:
-        """Copies a file decompressed, and converted to UTF-8 where it has another encoding. Raises SourceError beyond the limits.
+    def _copy(
+        self, file: ReadFile, number: int, compression: str | None, separator: str | None = None, *, always: bool = True
+    ) -> Path | None:
+        """Copies a file decompressed, as UTF-8, and with marks if it is CSV; None: it has none, and is copied only with them.
 
-        Bytes that are not of the encoding become U+FFFD, so that their rows are rejected later on.
+        ``number``: unique among the files. ``separator``: that its first line names, which is left out. Raises
+        SourceError beyond the limits.
         """
-        meter = Meter(file, self._reading, record=False)
+        is_delimited = self._reading.format in _DELIMITED
+        copy = self._folder / f"{MARKED if is_delimited else 'f'}{number:06d}.{self._reading.format.value}"
+        meter, texts = Meter(file, self._reading, record=False), self._texts(file, compression)
+        skip = self._reading.skip_lines + (separator is not None)
+        marked = MarkedLines(texts, file, self._reading.separated_by(separator), not_text=True, skip=skip)
         with self._writing(), open(copy, "wb") as out:  # reading the file raises no OSError of its own
-            for chunk in self._texts(file, compression):
+            for chunk in marked if is_delimited else texts:
                 meter.feed(chunk)
                 out.write(chunk)
+        self._looked_at.add(file.key)
+        if not (always or marked.is_changed):
+            copy.unlink()
+            return None
+        self._copies[file.key] = copy
+        self._set(file, copy)
+        return copy
 
     def read_otherwise(self, file: ReadFile) -> bool:
         """Whether a file that Spark has failed to read is to be read in another way: a Parquet file by pyarrow, once."""
