@@ -580,6 +580,34 @@ MUTANTS = (
         "return of(column, constant)",
         "test_local_conditions.py::test_this_process_marks_the_rows_that_spark_marks",
     ),
+    Mutant(
+        "The rows of a file that has changed take the place of the whole table",
+        "delta/local_write.py",
+        "return Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)",
+        "return Chosen(compared.new, is_all=True)",
+        "test_files.py::test_small_csv_files_are_synced_without_spark",
+    ),
+    Mutant(
+        "A column that has taken another one's name is read under it",
+        "databases/column_numbers.py",
+        "        if was is not None and was.lower() != name.lower():\n",
+        "        if False:\n",
+        "test_renamed_columns.py::test_a_column_that_takes_another_name_loads_anew",
+    ),
+    Mutant(
+        "The rows of tables that inherit from a table are read with it, and nobody has said so",
+        "databases/source_checks.py",
+        "    if container.inherited is None:\n",
+        "    if False:\n",
+        "test_inheritance.py::test_a_table_that_others_inherit_from_is_refused_until_the_yaml_says_how",
+    ),
+    Mutant(
+        "A line that ends within quotes is a row",
+        "files/readers/quoting.py",
+        "        if self.quote and (is_open or self.quote.encode() in data):\n",
+        "        if False:\n",
+        "test_csv_rows.py::test_csv_is_read_as_it_was_written",
+    ),
 )
 
 

@@ -176,8 +176,8 @@ class CaptureSetup:
                 except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.InvalidColumnReference) as error:
                     statement, why = self._other_identity(container, schema, name), " ".join(str(error).split())
                     return Step(f"replica identity of {container.name}", "needed", statement, why)
-                except psycopg.Error:
-                    pass  # this role may not write to it, which says nothing of others
+                except psycopg.errors.InsufficientPrivilege:
+                    continue  # this role may not write to it, which says nothing of others
         return None
 
     def _other_identity(self, container: Container, schema: str, name: str) -> str | None:
