@@ -154,7 +154,7 @@ def test_one_address_cannot_hold_all_connections(api: Service, reads: bool) -> N
         held.append(one)
     for _ in range(5):
         assert api.send("GET", "/api/operations?size=1", token=READ)[0] == 200
-    time.sleep(2 * IDLE_SECONDS + 5)
+    time.sleep(2 * IDLE_SECONDS + 5)  # the time that is tested
     found = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == api.port and one.status == "ESTABLISHED"]
     assert [one for one in found if one.raddr and one.raddr.ip == "127.0.0.2"] == [], "the service has closed them"
     for one in held:
