@@ -80,7 +80,7 @@ QUOTES = {
 
 @pytest.mark.parametrize("name", ["backslash", *long(*list(QUOTES)[1:])])
 def test_options_say_how_cells_are_quoted(read: ReadFiles, name: str) -> None:
-    """Files with other quotes, or with none that mean anything, could not be read, or their cells of several lines would be torn."""
+    """Files with other quotes, or with none that mean anything, could not be read, or their cells of several lines would be cut."""
     options, content, notes = QUOTES[name]
     found = read({"a.csv": content}, options=options)
     assert sorted(found.column("c1" if "header" in options else "note")) == notes and not found.bad
@@ -122,7 +122,7 @@ def as_rfc_4180_says(data: bytes) -> tuple[bytes, bool]:
 
 
 def test_ends_of_lines_within_quotes_are_found_wherever_a_file_is_cut() -> None:
-    """A row would be torn where two blocks of a large file meet, or where a quote stands in an unusual place."""
+    """A row would be cut where two blocks of a large file meet, or where a quote stands in an unusual place."""
     chance = random.Random(1)
     for _ in range(5000):
         data = bytes(chance.choice(b'"",\n\ra') for _ in range(chance.randrange(25)))

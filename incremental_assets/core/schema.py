@@ -69,7 +69,7 @@ def widens(old: str, new: str) -> bool:
     if new_decimal is None:
         return False
     precision, scale = int(new_decimal[1]), int(new_decimal[2])
-    # Delta widens an integer to a decimal only if that has room for every value of the type: 10 digits before the point up to int, else 20.
+    # Delta widens an integer to a decimal only if that has every value of the type: 10 digits before the point up to int, else 20.
     if old in _INTEGER_DIGITS:
         return precision - scale >= (20 if old == "bigint" else 10)
     old_decimal = _DECIMAL.fullmatch(old)

@@ -196,7 +196,7 @@ class Schemas:
         return None
 
     def _wider(self, type_: str, found: str) -> str:
-        """The type of a column of the table with room for another type, or else by the values."""
+        """The type of a column of the table that has every value of another type, too, or else by the values."""
         return found if widens(type_, found) else grown(type_, found, widens) or type_
 
     def _fits(self, found: str, type_: str) -> bool:

@@ -274,7 +274,7 @@ class _TextRows:
 class _ColumnarRows(LadderRows):
     """Parquet and Avro: the files of one schema are read together.
 
-    Their values are typed already. Those of a column whose type the table's has no room for go by their texts, as cells of CSV do.
+    Their values are typed already. Those of a column with values that the table's type has not go by their texts, as cells of CSV do.
     """
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:

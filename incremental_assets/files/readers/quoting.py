@@ -143,7 +143,7 @@ class Quoting:
         return f"if({_IS_MARKED}, translate({cell}, {marks}, {ones}), {cell})"
 
     @property
-    def may_be_torn(self) -> str:
+    def may_be_part_of_row(self) -> str:
         """The condition that a rejected line of a file without marks may be a part of a row, or have a real U+FFFD."""
         tests = [f"instr({LINE}, {literal(one)}) > 0" for one in (self.quote, "\ufffd") if one]
         return f"NOT {_IS_MARKED} AND ({' OR '.join(tests)})"

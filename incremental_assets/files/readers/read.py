@@ -187,8 +187,8 @@ class FileRows:
         finally:
             self._refused |= rows.refused
         self.counts = self._counted(rows)
-        if self._torn:
-            refused = self._stage.mark(self._torn)
+        if self._with_parts:
+            refused = self._stage.mark(self._with_parts)
             if refused is not None:
                 self._refused |= refused
                 self._drop()
@@ -203,9 +203,9 @@ class FileRows:
         self.columns = rows.columns
 
     def _counted(self, rows: FormatRows) -> dict[str, FileCount]:
-        """Caches all rows in Spark, and counts those of each file. ``_torn``: the files whose rejected lines may be parts of rows."""
+        """Caches all rows in Spark, and counts those of each file. ``_with_parts``: the files whose rejected lines may be parts of rows."""
         counts = {file.key: FileCount(0, 0) for file in self._left()}
-        self._torn: list[ReadFile] = []
+        self._with_parts: list[ReadFile] = []
         if rows.groups:
             # Cached, as the rows are read several times: to be counted, and for the good and the rejected ones.
             frames = [rows.typed(group) for group in rows.groups]
@@ -213,14 +213,14 @@ class FileRows:
             for other in frames[1:]:
                 frame = frame.union(other)
             self._typed = PersistedRows(self._spark, frame)
-            torn = Quoting(self._reading).may_be_torn if isinstance(rows, DelimitedRows) else "false"
-            found = self._typed.frame.groupBy(NAME).agg(*_counting(torn)).collect()
+            parts = Quoting(self._reading).may_be_part_of_row if isinstance(rows, DelimitedRows) else "false"
+            found = self._typed.frame.groupBy(NAME).agg(*_counting(parts)).collect()
             own = {file.key: file for file in self._left()}
             for row in found:
                 key = self._stage.names[row[NAME]]
                 counts[key] = FileCount(row["all"] - row["wrong"], row["wrong"])
-                if row["torn"]:
-                    self._torn.append(own[key])
+                if row["parts"]:
+                    self._with_parts.append(own[key])
         return counts
 
     def _each_by_itself(self) -> dict[str, str]:
@@ -267,11 +267,11 @@ class FileRows:
             typed.release()
 
 
-def _counting(torn: str) -> list:
+def _counting(parts: str) -> list:
     """The aggregates that count all rows of a file, the rejected ones, and those of them that fulfil a condition."""
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("all"), F.count(WRONG).alias("wrong"), F.expr(f"count_if({WRONG} IS NOT NULL AND {torn})").alias("torn")]
+    return [F.count("*").alias("all"), F.count(WRONG).alias("wrong"), F.expr(f"count_if({WRONG} IS NOT NULL AND {parts})").alias("parts")]
 
 
 def _full_text(error: Exception) -> str:
