@@ -151,8 +151,8 @@ class TableState:
     empty if none did, None if an earlier version of this product wrote the state, which did not notice them. ``numbers``: the numbers by
     which the source tells columns from others of the same name, those of dropped columns included; None if it has none, or if an earlier
     version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
-    (``Relation.mark``). ``inherited``: whose rows it has (``Container.inherited``); None if an earlier version wrote the state, which always
-    read those of all heirs.
+    (``Relation.mark``). ``inherited``: whose rows it has (``Container.inherited``); None if an earlier version wrote the state, which
+    always read those of all heirs.
     """
 
     identifier: str
