@@ -23,6 +23,7 @@ from incremental_assets.dagster import schedules
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.delta.operation_tables import OperationTables
 
 MakeProject = Callable[..., Project]
 SNAPSHOT = Path(__file__).with_name("snapshots") / "definitions.json"
@@ -197,6 +198,25 @@ def test_a_refresh_that_would_empty_a_partition_says_what_to_do(shop: Project) -
         materialize(shop, ORDERS, "2026-01-01", "2026-01-01")
     assert materialize(shop, ORDERS, "2026-01-01", "2026-01-01", {"allow_empty": True}).is_success
     shop.assert_equal("orders")
+
+
+def test_a_backfill_of_which_one_partition_would_be_emptied_has_events_of_the_others(shop: Project) -> None:
+    """Dagster counts a partition of a failed run as done where it has an event. The partition that was left out must not count as done,
+    and the others must, or they are backfilled again."""
+    shop.sync("events")
+    before = shop.one("events")["watermark"]["new"]
+    shop.source.execute("delete from events where id between 100 and 199 or id = 5")
+    with pytest.raises(Exception, match=r"the partition 100, .*--allow-empty"):
+        materialize(shop, EVENTS, "0", "200")
+    with shop.instance() as instance:
+        (run,) = instance.get_runs(limit=1)
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    found = events_of(shop, EVENTS, run.run_id)
+    assert {key: v["dagster/partition_row_count"] for key, v in found.items()} == {"0": 98, "200": 51}
+    assert {v["sync/rows_deleted"] for v in found.values()} == {1} and {v["watermark/new"] for v in found.values()} == {before}
+    assert len(shop.rows("events", "id", "id between 100 and 199")) == 100
+    (row,) = [one for one in OperationTables(shop.lake).read("operations").to_pylist() if one["run_id"] == run.run_id]
+    assert (row["result"], row["rows_deleted"], row["partitions"]) == ("failure", 1, 2) and "the partition 100, " in row["message"]
 
 
 # ---------------------------------------------------------------------- schedules

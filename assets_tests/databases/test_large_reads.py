@@ -61,6 +61,24 @@ def test_a_large_refresh_goes_in_windows(project: MakeProject) -> None:
     assert shop.one("notes")["status"] == "skipped"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["append", "upsert"])
+def test_a_large_refresh_leaves_out_only_the_partitions_that_it_would_empty(project: MakeProject, strategy: str) -> None:
+    """The partitions of the other windows must be written, and those that were left out must not be lost by any of the commits."""
+    shop = project(incremental=[f"public.notes:id:integer!{strategy}"], containers={"notes": {"partition_by": 500}}, load_rows=600)
+    shop.execute(NOTES)
+    shop.one("notes")
+    shop.execute("update notes set note = 'changed'; delete from notes where id between 500 and 999 or id = 3")
+    line = shop.one("notes", ok=False, keys=("0", "2000"))
+    assert line["status"] == "failed" and "the partition 500, " in line["message"] and "500" not in line["partitions"], line
+    assert line["rows_deleted"] == 1 and sorted(map(int, line["partitions"])) == [0, 1000, 1500, 2000]
+    kept = shop.rows("notes", "id, note", "note <> 'changed'")
+    assert sorted(row[0] for row in kept) == list(range(500, 1000))
+    shop.execute("delete from notes where id < 2000")
+    assert "nothing was written" in shop.one("notes", ok=False, keys=("0", "1500"))["message"]
+    assert len(shop.rows("notes", "id", "note <> 'changed'")) == 500 < len(shop.rows("notes", "id"))
+
+
 def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a container has no windows. Changes between the reads of two ranges come with the next sync, as the message says."""
     shop = project(containers={"notes": {}}, load_rows=300)

@@ -53,21 +53,31 @@ def test_a_refresh_of_everything_removes_all_rows_that_are_gone(project: MakePro
     assert sorted(shop.rows("days", "note")) == [("changed",)] * 4
 
 
-def test_a_partition_among_others_is_not_emptied_without_permission(project: MakeProject) -> None:
-    """A month that was deleted from the source by mistake must not be removed from the lake by the refresh of a year without permission."""
-    shop = project(incremental=["public.days:day:date"], containers={"days": {"partition_by": "month"}})
+@pytest.mark.parametrize("strategy", ["append", *long("upsert")])
+def test_a_partition_among_others_is_not_emptied_without_permission(project: MakeProject, strategy: str) -> None:
+    """A month that was deleted from the source by mistake must not be removed from the lake by the refresh of a half-year without
+    permission, and must not keep the other months from being refreshed either."""
+    entry = "public.days:day:date" + ("!upsert" if strategy == "upsert" else "")
+    shop = project(incremental=[entry], containers={"days": {"partition_by": "month"}})
     shop.execute(
-        "create table days (id serial, day date); insert into days (day) select date '2026-01-15' + 31 * i from generate_series(0, 5) i"
+        """create table days (id serial primary key, day date not null, note text);
+        insert into days (day, note) select date '2026-01-15' + 31 * i, 'old' from generate_series(0, 5) i"""
     )
-    shop.one("days")
-    shop.execute("delete from days where day between '2026-03-01' and '2026-03-31'")
-    year = ("2026-01-01", "2026-06-01")
-    refused = shop.one("days", ok=False, keys=year)
-    assert refused["status"] == "failed" and "[2026-03-01, 2026-04-01)" in refused["message"] and "--allow-empty" in refused["message"]
-    assert len(shop.rows("days")) == 6
-    assert shop.one("days", keys=year, allow_empty=True)["rows_deleted"] == 1
+    before = shop.one("days")
+    shop.execute("delete from days where day between '2026-03-01' and '2026-03-31'; update days set note = 'new'")
+    shop.execute("delete from days where day > '2026-05-01' and day < '2026-06-01'")  # it is empty in the lake, too, when it is asked for
+    shop.one("days", keys=("2026-05-01", "2026-05-01"), allow_empty=True)
+    version, half = shop.table("days").head().version, ("2026-01-01", "2026-06-01")  # pyright: ignore[reportOptionalMemberAccess]
+    refused = shop.one("days", ok=False, keys=half)
+    assert refused["status"] == "failed" and "the partition 2026-03-01, " in refused["message"], refused
+    assert "--allow-empty" in refused["message"]
+    assert refused["rows_updated"] == 4 and refused["rows_deleted"] == 0 and refused["watermark"]["new"] == before["watermark"]["new"]
+    assert refused["partitions"] == ["2026-01-01", "2026-02-01", "2026-04-01", "2026-05-01", "2026-06-01"]
+    assert len(shop.table("days").data_commits_since(version)) == 1
+    assert sorted(shop.rows("days", "note")) == [("new",)] * 4 + [("old",)]
+    assert shop.one("days", keys=half, allow_empty=True)["rows_deleted"] == 1
     shop.assert_equal("days")
-    assert shop.one("days", keys=year)["status"] == "synced"  # a partition that is empty in source and lake needs no permission
+    assert shop.one("days", keys=half)["status"] == "synced"  # a partition that is empty in source and lake needs no permission
 
 
 def test_a_refresh_follows_rows_that_moved_to_another_partition(project: MakeProject) -> None:

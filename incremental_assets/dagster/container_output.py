@@ -9,10 +9,12 @@ from typing import Any
 
 import dagster as dg
 
+from incremental_assets.core.errors import EmptyRefused
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
 from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_without_event
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
+from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
 from incremental_assets.dagster.runs.event_batches import log_materializations_together
@@ -28,7 +30,8 @@ from incremental_assets.delta.write_batch import WriteResult
 def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerSync) -> None:
     """Commits the write batches of a container's sync one by one, then adds metadata and events.
 
-    Each partition that was written gets its own row count.
+    Each partition that was written gets its own row count. Raises EmptyRefused after the events if the sync has left partitions out.
+    Dagster then logs no event of the run's partitions by itself, so that those which were left out count as failed.
     """
     container, table = sync.container, sync.table
     written: list[Window] = []
@@ -60,7 +63,8 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
     scope.progress.counts()
     with lake_errors(container.label, table.url):
-        keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
+        left_out = set(sync.result.left_out)
+        keys = sorted({*context.asset_partition_keys} - left_out) if context.has_asset_partitions else []
         partitions, known = sync.partitions, sync.rows_of(keys)
         rows: dict[str, int] = {}
         if known is not None:
@@ -71,6 +75,8 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         elif partitions is not None:
             counted = sorted({*keys, *sync.changed_partitions()})
             rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
+            # A row of a partition that was left out may have moved to one that was written.
+            rows = {key: count for key, count in rows.items() if key not in left_out}
         # They are empty, unless Dagster's events were lost. Their rows are counted, as an event must not say what is not so.
         covered = covered_without_event(context.step_context.instance, context.asset_key, sync, {*keys, *rows})
         of_covered = partition_rows(lambda: scope.spark, table, container, partitions, (), covered) if partitions and covered else {}
@@ -78,9 +84,12 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         if total is None:
             total = row_count(lambda: scope.spark, table)
     sync.result.partitions = len(rows) if partitions is not None or known is not None else None
+    refusal = _left_out(sync)
+    if refusal is not None:
+        sync.result.warnings.append(str(refusal))
     common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
     context.add_output_metadata(common)
-    of_the_run = set(keys)
+    of_the_run = set(keys) if refusal is None else set[str]()
     # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
     # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
     # That holds for a run without partitions too, such as one that materializes all assets.
@@ -92,6 +101,21 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     others |= {key: metadata for key, metadata in own.items() if key not in of_the_run}
     log_materializations_together(
         context, [dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **one}) for key, one in others.items()]
+    )
+    if refusal is not None:
+        end_sync(scope.operations, sync)
+        raise refusal
+
+
+def _left_out(sync: ContainerSync) -> EmptyRefused | None:
+    """The error of a sync that has left partitions out; None if it has not."""
+    keys = sync.result.left_out
+    if not keys:
+        return None
+    return EmptyRefused(
+        f"{sync.container.label}: the source has no rows for {'the partition' if len(keys) == 1 else 'the partitions'} {', '.join(keys)}, "
+        f"where the lake has some; {'it was' if len(keys) == 1 else 'they were'} left as before, and the other partitions were written. If "
+        f"the rows were really deleted, say so with --allow-empty."
     )
 
 

@@ -22,12 +22,15 @@ from incremental_assets.delta.run_operations import RunOperations, now
 
 
 def end_sync(operations: RunOperations, sync: ContainerSync) -> None:
-    """Ends a sync that has committed its rows or has found that there are none. Adds its sweep, and the watermark."""
+    """Ends a sync that has committed its rows or has found that there are none. Adds its sweep, and the watermark.
+
+    A refresh that has left partitions out has failed, although it has written the others.
+    """
     container, result, values = sync.container, sync.result, sync.metadata()
     operations.end(
         OperationKind.SYNC,
         container.label,
-        EndedAs.WARNING if result.warnings else EndedAs.SUCCESS,
+        EndedAs.FAILURE if result.left_out else EndedAs.WARNING if result.warnings else EndedAs.SUCCESS,
         rows=result.rows_read,
         rows_inserted=result.rows_inserted,
         rows_updated=result.rows_updated,

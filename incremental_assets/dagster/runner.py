@@ -201,7 +201,7 @@ class Runner:
         key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)
-        if failure and (checks is None or not written):
+        if failure and not written:
             return line(container.label, "failed", message=failure, watermark=watermark, **common)
         # Without a materialization nothing was written. The observation, if there is one, has the status and the message.
         if not written:
@@ -218,7 +218,7 @@ class Runner:
         values = plain(metadata)
         self._count(values)
         status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
-        # The rows are in the lake and were checked: the run has failed because a blocking rule is broken.
+        # The rows are in the lake. The run has failed because a blocking rule is broken, or because partitions were left out.
         if failure:
             status, message = "failed", failure
         elif checks is not None and (checks["failed"] or checks["errored"]):

@@ -16,7 +16,7 @@ from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.deletes import Deletes
-from incremental_assets.core.errors import LakeError, SourceError
+from incremental_assets.core.errors import EmptyRefused, LakeError, SourceError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import left_by_audit, message
@@ -87,6 +87,8 @@ class TableSync(ContainerSync):
         """Whether the piece that is being written is the last one."""
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
+        self._left_out: tuple[Window, ...] = ()
+        """The windows of the partitions that a refresh leaves as they are, as it would empty them."""
         self._swept: Sweep | None = None
         self._partitions_changed: set[str] = set()
         """The partitions in which commits have changed rows, as far as the windows of the batches do not tell it."""
@@ -119,7 +121,12 @@ class TableSync(ContainerSync):
         for number, windows in enumerate(pieces):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
-            yield self._step(windows, number + 1 == len(pieces))
+            left_out: Sequence[Window] | None = None
+            while left_out != self._left_out:  # the step was not committed, and is taken again without them: ``_leave_out``
+                left_out = self._left_out
+                rest = without(windows, left_out) if left_out else windows
+                if rest:
+                    yield self._step(rest, number + 1 == len(pieces))
             if self._base_version is None:  # the load of a new table was not committed: ``_read_again``
                 self._base_version, self._whole = 0, True
                 yield self._step(windows, number + 1 == len(pieces))
@@ -184,6 +191,9 @@ class TableSync(ContainerSync):
             )
             try:
                 yield write_batch
+            except EmptyRefused as refused:
+                self._leave_out(refused.windows)
+                raise
             except (LakeError, SourceError) as error:
                 self._read_again(container, error)
                 raise snapshot.explained(error, windows, nulls) from error
@@ -284,6 +294,20 @@ class TableSync(ContainerSync):
         self._infinite = self._source.infinite_columns(self._source.container, self._plan.windows)
         if self._infinite:
             raise ReadAgain(f"{', '.join(self._infinite)}: there are values such as infinity; it is read again with texts in their place")
+
+    def _leave_out(self, emptied: Sequence[Window]) -> None:
+        """Raises ReadAgain if only some of the partitions of a refresh would be emptied: the others are written without them."""
+        keys, partitions, identifier = self._plan.request.keys, self.partitions, self._plan.reading.identifier
+        if keys is None or partitions is None or identifier is None:
+            return
+        found = [key for key in keys if partitions.window_of(key).intersect(identifier.domain) in emptied]
+        left_out = (*self.result.left_out, *found)
+        if not found or len(left_out) == len(keys):
+            return
+        self._left_out = (*self._left_out, *emptied)
+        self._plan = replace(self._plan, windows=without(self._plan.windows, emptied))
+        self.result.plan, self.result.left_out = self._plan, left_out
+        raise ReadAgain(f"would empty {', '.join(found)}; reads the other partitions again, and leaves these as they are")
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
         """Records the transactions that have held the watermark back, for each commit of the sync, and warns of those open for too long.

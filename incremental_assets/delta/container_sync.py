@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ReadAgain(Exception):
-    """The rows of a write batch have to be read again in another form, as the message says. Nothing was committed."""
+    """The rows of a write batch have to be read again in another form, or fewer of them, as the message says. Nothing was committed."""
 
 
 class ContainerSync(ABC):
@@ -28,7 +28,7 @@ class ContainerSync(ABC):
 
     The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``sweep``, ``inspect`` and ``committed``;
     then the questions about what was written; ``finish`` after the last event was logged. The context of a write batch may raise
-    ``ReadAgain``: nothing was committed then, and the next write batch has the same rows. ``result`` is complete when all write batches
+    ``ReadAgain``: nothing was committed then, and the next write batch is in its place. ``result`` is complete when all write batches
     have been committed. ``partitions``: how rows are assigned to partitions; None where they are not.
     """
 

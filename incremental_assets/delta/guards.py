@@ -62,16 +62,24 @@ def refuse_emptying(
     if not emptied:
         return
     identifier = write_batch.identifier
-    if identifier is not None and emptied != write_batch.windows:  # only some of the windows are empty in the source
+    is_one_by_one = identifier is not None and emptied != write_batch.windows  # only some of the windows are empty in the source
+    if identifier is not None and is_one_by_one:
         predicate = scope_predicate(identifier, emptied, False)
-    cursor_type = identifier.cursor_type if identifier is not None else None
     vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     if gone is not None:
         vanish = vanish.join(gone, list(write_batch.container.primary_key), "left_semi")
-    if not vanish.limit(1).isEmpty():
+    if identifier is not None and is_one_by_one:
+        conditions = (f"bool_or({scope_predicate(identifier, (window,), False)}) AS w{i}" for i, window in enumerate(emptied))
+        found = vanish.selectExpr(*conditions).collect()[0]
+        emptied = tuple(window for window, has_rows_there in zip(emptied, found, strict=True) if has_rows_there)
+    elif vanish.limit(1).isEmpty():
+        return
+    if emptied:
+        cursor_type = identifier.cursor_type if identifier is not None else None
         raise EmptyRefused(
             f"{write_batch.container.label}: the source has no rows for {in_words(cursor_type, emptied)}, "
-            f"where the lake has some; nothing was written. If they were really deleted, say so with --allow-empty."
+            f"where the lake has some; nothing was written. If they were really deleted, say so with --allow-empty.",
+            emptied,
         )
 
 

@@ -35,7 +35,8 @@ class SyncResult:
     of rows are None if they are unknown. ``version``: the table's newest Delta version. ``null_rows``: the number of rows in the source
     that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none.
     ``retained``: as in ``Plan``, when the log was last read. ``unfilled``: as in ``TableState``, after the sync. ``partitions``: how
-    many partitions were written; None for a container without partitions. ``more``: further metadata by key.
+    many partitions were written; None for a container without partitions. ``left_out``: the keys of partitions that a refresh was asked
+    for and has left as they were, as it would have emptied them. ``more``: further metadata by key.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class SyncResult:
     retained: RetainedLog | None = None
     unfilled: Unfilled | None = None
     partitions: int | None = None
+    left_out: tuple[str, ...] = ()
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: WriteResult) -> None:
