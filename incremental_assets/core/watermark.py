@@ -15,6 +15,7 @@ from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.container import Identifier, Inherited
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
+from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.unfilled import Unfilled
 
 STATE_FORMAT = 1
@@ -152,7 +153,8 @@ class TableState:
     which the source tells columns from others of the same name, those of dropped columns included; None if it has none, or if an earlier
     version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
     (``Relation.mark``). ``inherited``: whose rows it has (``Container.inherited``); None if an earlier version wrote the state, which
-    always read those of all heirs.
+    always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
+    pending values stand for; None if the source has none, or if an earlier version wrote the state.
     """
 
     identifier: str
@@ -177,6 +179,7 @@ class TableState:
     numbers: Mapping[str, int] | None = None
     mark: str | None = None
     inherited: Inherited | None = None
+    point: HistoryPoint | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -236,6 +239,8 @@ class TableState:
             data["mark"] = self.mark
         if self.inherited is not None:
             data["inherited"] = self.inherited.value
+        if self.point is not None:
+            data["point"] = self.point.to_json()
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -297,6 +302,7 @@ class TableState:
             numbers=data.get("numbers"),
             mark=data.get("mark"),
             inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
+            point=HistoryPoint.from_json(data.get("point")),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

@@ -44,6 +44,7 @@ def next_state(
     # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has changed
     # the table's rows. Without a fingerprint the next sync reads the lag window again.
     kept = before.fingerprint if moved.watermark == before.watermark and table.is_as_left(before.data_version) else None
+    some = before.loaded and plan.action is Action.REFRESH and plan.request.keys is not None
     return replace(
         before,
         watermark=moved.watermark,
@@ -56,12 +57,27 @@ def next_state(
         excluded_columns=container.options.exclude_columns,
         capture=None,
         policies=policies_read(plan, container, source, before),
-        **relation_after(plan, container, source.relation(), before),
         # Beside a refresh of chosen partitions, the others stay as they were read.
-        inherited=before.inherited
-        if before.loaded and plan.action is Action.REFRESH and plan.request.keys is not None
-        else container.inherited,
+        point=before.point if some else source.point(),
+        inherited=before.inherited if some else container.inherited,
+        **relation_after(plan, container, source.relation(), before),
     )
+
+
+def set_back(plan: TablePlan, container: Container, before: TableState, after: TableState) -> list[str]:
+    """A warning for a sync of the tail, if the source's server was set back or replaced since the last one, so that older rows may differ.
+
+    ``before``: the state of the last commit, or a fresh one. ``after``: the state to store.
+    """
+    if plan.action is not Action.SYNC or container.identifier is None or plan.request.audit is not None or before.point is None:
+        return []
+    why = before.point.break_before(after.point)
+    if why is None:
+        return []
+    return [
+        f"the source was restored from a backup, or another server has taken over: {why}. The tail was read again. Rows below it may "
+        f"differ from those in the lake, and this is said only once; compare them: incremental-assets audit {container.label} --repair"
+    ]
 
 
 def unfilled_after(

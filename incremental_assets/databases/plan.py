@@ -121,8 +121,12 @@ def make_plan(
     check_inherited(container)
     server = source.server
     head = table.head()
-    relation = compared_relation(container, head, source)
+    relation, point = compared_relation(container, head, source), source.point()
     state = checked_state(container, table, head, source, relation, request, proved)
+    set_back = state.point.break_before(point) if state is not None and state.point is not None else None
+    if state is not None and set_back is not None:
+        # Other transactions may have had the same numbers, and values above the watermark may be given out again.
+        state = replace(state, fingerprint=None, pending=())
     warnings = [*server_warnings(container, server), *index_warnings(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
@@ -157,7 +161,7 @@ def make_plan(
     if container.identifier is None:
         reason = _unchanged(container, source, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
-            return plan(Action.SKIP, reason, domain, True)
+            return replace(plan(Action.SKIP, reason, domain, True), confirmed=with_point(source, state, table, None))
         return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", domain, True)
     if request.mode is Mode.REFRESH:
         if request.keys is None:
@@ -173,6 +177,8 @@ def make_plan(
         return plan(Action.REFRESH, reason, windows, nulls and everything, by_partition=by_partition)
     lag_window = container.lag_window.window(watermark)
     reads = f"reads what is new since the watermark {_shown(container, watermark)}"
+    if set_back is not None:
+        reads += f"; the source was set back or replaced: {set_back}"
     if another or (is_doubted(state, relation) and relation != proved and lag_window.lower is not None):
         what = ANOTHER if another else DOUBTED
         reason = f"compares the rows below the watermark first: {what}"
@@ -203,8 +209,21 @@ def make_plan(
         if empty:
             reason += f"; {fallen_back(container)}"
         learned = with_relation(container, relation, state, table, learned)
+        learned = with_point(source, state, table, learned)
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
+
+
+def with_point(source: SourceDatabase, state: TableState | None, table: LakeTable, learned: TableState | None) -> TableState | None:
+    """The state to store although nothing is to be done: with the point that the server has reached, where none is known yet.
+
+    ``learned``: what is to be stored anyway, which was found after the point in ``state``.
+    """
+    known = learned or state
+    if known is None or (learned is None and known.point is not None):
+        return learned
+    told = replace(known, point=source.point())
+    return told if told != known and is_set_without_spark(table) else learned
 
 
 def _sweeps(container: Container, state: TableState | None, request: Request) -> str | None:

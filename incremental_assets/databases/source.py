@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from incremental_assets.core.comparison import HashedRows
 from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.core.window import Window
@@ -224,6 +225,13 @@ class SourceDatabase(Protocol):
         """A text that changes whenever a row of the windows, a column, or a setting that selects rows changes; None if it cannot be known.
 
         It begins with the number of rows and a dot.
+        """
+        ...
+
+    def point(self) -> HistoryPoint | None:
+        """The point in its history that the server has reached; None if it has none, or hides it.
+
+        It is asked in a snapshot only if it was asked before, outside of one, as the source may refuse the query.
         """
         ...
 

@@ -26,7 +26,7 @@ from incremental_assets.databases.audit import audit
 from incremental_assets.databases.column_numbers import unknown_numbers
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
-from incremental_assets.databases.next_state import next_state, unfilled_after
+from incremental_assets.databases.next_state import next_state, set_back, unfilled_after
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
@@ -249,6 +249,7 @@ class TableSync(ContainerSync):
         self.result.warnings += unknown_policies(container, self._source, before)
         after = next_state(self._plan, self._source, self.table, container, before, scope, moved)
         self.result.messages += unknown_numbers(container, before, after)
+        self.result.warnings += set_back(self._plan, container, before, after)
         return after
 
     def _columns_as_text(self) -> tuple[str, ...]:

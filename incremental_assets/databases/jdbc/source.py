@@ -87,6 +87,9 @@ class JdbcSource(JdbcReader):
         """Nothing: JDBC has no id by which a table that was dropped and created anew is recognised."""
         return Relation()
 
+    def point(self) -> None:
+        """None: the fingerprint is made of the rows' values, so that rows of another history are others to it, too."""
+
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""
         return Policies()

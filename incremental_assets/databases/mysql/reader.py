@@ -62,6 +62,9 @@ class MySQLReader(MySQLSession):
             said.append(self.rows(_INNODB_ID.format("sys_" if self.live.is_mariadb else ""), place))
         return Relation(mark=hashlib.md5(repr(said).encode(), usedforsecurity=False).hexdigest())
 
+    def point(self) -> None:
+        """None: the fingerprint is made of the rows' values, so that rows of another history are others to it, too."""
+
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""
         return Policies()

@@ -11,11 +11,13 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.container import Identifier, Kind, SourceTable
+from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME
 from incremental_assets.databases.postgres.evidence import last_drawn
+from incremental_assets.databases.postgres.history import point_of
 from incremental_assets.databases.postgres.introspect import read_tables
 from incremental_assets.databases.postgres.queries import (
     cursor_value_text,
@@ -42,6 +44,10 @@ _BUCKET_TYPES = {
 _RELATION = """
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
                                      where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
+"""
+_HAS_FOREIGN_PARTS = """
+with recursive part(oid) as (select %(r)s::regclass::oid union select inhrelid from pg_inherits join part on inhparent = part.oid)
+select exists (select from part join pg_class using (oid) where relkind = 'f')
 """
 
 
@@ -77,6 +83,15 @@ class PostgresReader(PostgresSession):
         oid, numbers = self._row(_RELATION, {"r": self._regclass()})
         return Relation(oid if self.container.kind in (Kind.TABLE, Kind.PARTITIONED) else None, numbers or {})
 
+    def point(self) -> HistoryPoint | None:
+        """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""
+        if self._tells_point:
+            with self._errors():
+                found = point_of(self._live(), is_replica=self.server.is_replica)
+            self._tells_point = found is not None
+            return found
+        return None
+
     def policies(self) -> Policies:
         """See ``SourceDatabase.policies``."""
         with self._errors():
@@ -87,9 +102,12 @@ class PostgresReader(PostgresSession):
 
         It has four parts, divided by dots: the number of rows, the sum of a hash over the ``tableoid``, ``xmin`` and ``ctid`` of each row,
         a hash of the columns, and a hash of the settings. PostgreSQL writes a new ``xmin`` and ``ctid`` with each insert and update, and a
-        sum does not depend on the order of the rows. The result is None for views and foreign tables, whose rows have no ``xmin``.
+        sum does not depend on the order of the rows. The result is None for views and foreign tables, whose rows have no ``xmin``, and for
+        tables of which a foreign table is a part.
         """
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
+            return None
+        if self.container.options.inherited is not Inherited.ONLY and self._row(_HAS_FOREIGN_PARTS, {"r": self._regclass()})[0]:
             return None
         # hash_record_extended exists since PostgreSQL 14.
         row_hash = (

@@ -57,6 +57,7 @@ class PostgresSession:
         self._watch: SnapshotWatch | None = None
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
+        self._tells_point = True
 
     def __enter__(self: _Self) -> _Self:
         self._connection = taken(self.address)

@@ -61,6 +61,9 @@ class SQLServerReader(SQLServerSession):
         found = self.rows(object_query(self.container))
         return Relation(str(found[0][0]), {name: int(number) for _, name, number in found}) if found else Relation()
 
+    def point(self) -> None:
+        """None: the fingerprint is made of the rows' values, so that rows of another history are others to it, too."""
+
     def policies(self) -> Policies:
         """None: PostgreSQL alone tells of its row security."""
         return Policies()
