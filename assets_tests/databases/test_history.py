@@ -205,11 +205,11 @@ def test_a_role_that_may_not_ask_for_the_log_is_synced_and_skipped_as_before(pro
     """Some servers that are compatible with PostgreSQL do not tell of their log, and some roles may not ask: no sync fails for it."""
     made = project(incremental=["public.t:id:integer"], containers={"t": {"partition_by": 100}})
     made.execute("""create table t (id bigserial primary key); insert into t select from generate_series(1, 50);
-        revoke execute on function pg_walfile_name(pg_lsn) from public; drop role if exists plain; create role plain login password 'p';
-        grant usage on schema public to plain; grant select on all tables in schema public to plain;
-        grant select on all sequences in schema public to plain""")
+        revoke execute on function pg_walfile_name(pg_lsn) from public; drop role if exists blind; create role blind login password 'p';
+        grant usage on schema public to blind; grant select on all tables in schema public to blind;
+        grant select on all sequences in schema public to blind""")
     to = conninfo_to_dict(made.url)
-    made.url = f"postgresql://plain:p@{to['host']}:{to['port']}/{to['dbname']}"
+    made.url = f"postgresql://blind:p@{to['host']}:{to['port']}/{to['dbname']}"
     assert made.one("t")["status"] == "synced"
     assert made.one("t")["status"] == "skipped"
     made.execute("insert into t default values")
