@@ -86,7 +86,7 @@ def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakePro
     with changing(made) as changed:
         lines = [made.audit("orders")["orders"] for _ in range(3)]
     assert [line["status"] for line in lines] == ["equal"] * 3, lines
-    assert lines[0]["rows"] < lines[2]["rows"] and changed[0] > 50, "nothing was written meanwhile"
+    assert lines[0]["rows"] < lines[2]["rows"] and changed[0] > 10, "nothing was written meanwhile"
     assert all(("compared in" in line["message"]) == (load_rows == 1000) for line in lines), lines[0]["message"]
 
 

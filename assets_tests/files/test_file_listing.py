@@ -77,9 +77,14 @@ def canned() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def memory() -> Iterator[AbstractFileSystem]:
     files = fsspec.filesystem("memory")
+
+    def empty() -> None:
+        files.store.clear()
+        files.pseudo_dirs[:] = [""]
+
+    empty()  # other tests of this process have files there, too
     yield files
-    files.store.clear()
-    files.pseudo_dirs[:] = [""]
+    empty()
 
 
 # ---------------------------------------------------------------- local folders

@@ -107,7 +107,8 @@ class PostgresReader(PostgresSession):
         """
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
             return None
-        if self.container.options.inherited is not Inherited.ONLY and self._row(_HAS_FOREIGN_PARTS, {"r": self._regclass()})[0]:
+        has_parts = self.container.kind is Kind.PARTITIONED or self.container.inherited is Inherited.INCLUDE
+        if has_parts and self._row(_HAS_FOREIGN_PARTS, {"r": self._regclass()})[0]:
             return None
         # hash_record_extended exists since PostgreSQL 14.
         row_hash = (
