@@ -301,6 +301,13 @@ MUTANTS = (
         "test_sweep.py::test_the_audit_takes_marked_rows_for_absent",
     ),
     Mutant(
+        "An audit of few rows takes marked ones for rows that should not be there",
+        "delta/local_hashed_rows.py",
+        'unmarked = "" if marks is None else',
+        'unmarked = "" if True else',
+        "test_sweep.py::test_the_audit_takes_marked_rows_for_absent",
+    ),
+    Mutant(
         "Files are committed on top of a concurrent commit",
         "delta/commit_files.py",
         "max_commit_retries=0",
