@@ -4,12 +4,6 @@ Belongs here: the exceptions that any package of the project may raise, and reme
 exceptions are shown (``cli``) or recorded (``dagster``).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from incremental_assets.core.window import Window
-
 
 class SyncError(Exception):
     """The base class of all errors that are meant for users: the message is complete without a stack trace."""
@@ -66,13 +60,8 @@ class NewerFormat(SyncError):
 class EmptyRefused(SyncError):
     """Rows would be lost because the source has none in their place, or cannot be listed completely. They were not deleted.
 
-    Remedy: check whether the source is really empty, then sync with ``--allow-empty``. ``windows``: those that would be emptied, where the
-    rows of a write batch are in windows.
+    Remedy: check whether the source is really empty, then sync with ``--allow-empty``.
     """
-
-    def __init__(self, message: str, windows: "Sequence[Window]" = ()) -> None:
-        super().__init__(message)
-        self.windows = windows
 
 
 class FrameRefused(SyncError):

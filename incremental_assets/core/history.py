@@ -1,7 +1,7 @@
 """A point in the history of the source's server, by which a sync notices that the server was set back, or replaced by another one.
 
 Belongs here: the point, its text, and whether one point leads to another. Does not belong: the query for it
-(``databases.postgres.reader``), or what a sync does about it (``databases.plan``, ``databases.next_state``).
+(``databases.postgres.history``), or what a sync does about it (``databases.plan``, ``databases.next_state``).
 """
 
 from collections.abc import Mapping

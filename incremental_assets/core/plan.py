@@ -106,6 +106,11 @@ class Plan(ABC):
     def requested(self) -> str:
         """What the sync reads, as text for people."""
 
+    @property
+    def is_of_chosen_partitions(self) -> bool:
+        """Whether it refreshes single partitions, beside which the rows of the others stay as they were read before."""
+        return self.action is Action.REFRESH and self.request.keys is not None
+
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""
         cursor_type = self.container.cursor_type

@@ -192,7 +192,7 @@ def resolve(
 
 
 def key_of(table: SourceTable, options: ContainerOptions) -> tuple[str, ...]:
-    """The columns by which the rows of the container are told apart; empty if there are none."""
+    """The columns by which the rows of the container are distinguished; empty if there are none."""
     if options.inherited is Inherited.INCLUDE and table.heirs is not Heirs.CHUNKS:
         return ()  # a key holds in the table and in each of its heirs alone
     return options.primary_key or table.primary_key

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import SourceError
-from incremental_assets.core.plan import Action, Plan
+from incremental_assets.core.plan import Plan
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Relation
-from incremental_assets.delta.properties import is_set_without_spark
+from incremental_assets.databases.stored_state import noted
 from incremental_assets.delta.table import LakeTable
 
 Numbers = Mapping[str, int]
@@ -70,7 +70,7 @@ def numbers_after(plan: Plan, container: Container, relation: Relation, before: 
     """
     if takes_other_names(container, relation, before) is None:
         return {**(known_numbers(before) or {}), **numbers_read(container, relation)} or None
-    if plan.action is not Action.REFRESH or plan.request.keys is None:
+    if not plan.is_of_chosen_partitions:
         raise SourceError(f"{container.label}: its columns were renamed, or dropped and added anew, while it was synced; sync again.")
     return before.numbers
 
@@ -78,7 +78,7 @@ def numbers_after(plan: Plan, container: Container, relation: Relation, before: 
 def with_relation(
     container: Container, relation: Relation, state: TableState | None, table: LakeTable, learned: TableState | None
 ) -> TableState | None:
-    """The state to store although nothing is to be done: with what tells the table and its columns from others, where it is not known yet.
+    """The state to store although nothing is to be done: with what identifies the table and its columns, where it is not known yet.
 
     The fingerprint has just shown that the columns are those of the last sync. ``learned``: what is to be stored anyway.
     """
@@ -86,8 +86,7 @@ def with_relation(
     if known is None:
         return None
     numbers = known.numbers if known.numbers is not None and known.relation == relation.id else numbers_read(container, relation) or None
-    told = replace(known, relation=relation.id, numbers=numbers, mark=relation.mark)
-    return told if told != known and is_set_without_spark(table) else learned
+    return noted(table, learned, known, replace(known, relation=relation.id, numbers=numbers, mark=relation.mark))
 
 
 def unknown_numbers(container: Container, before: TableState, after: TableState) -> list[str]:
@@ -98,6 +97,6 @@ def unknown_numbers(container: Container, before: TableState, after: TableState)
     if not before.loaded or known_numbers(before) is not None or after.numbers is None:
         return []
     return [
-        "its columns are told by their numbers from now on. If some were renamed, or dropped and added anew, since an earlier version has "
-        f"filled the table, compare once: incremental-assets audit {container.label} --repair"
+        "its columns are recognised by their numbers from now on. If some were renamed, or dropped and added anew, since an earlier version "
+        f"has filled the table, compare once: incremental-assets audit {container.label} --repair"
     ]

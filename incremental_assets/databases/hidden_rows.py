@@ -6,7 +6,7 @@ policies there are (``databases.postgres.row_security``), and the source's refus
 
 from incremental_assets.core.container import Container, RowSecurity
 from incremental_assets.core.errors import SourceError
-from incremental_assets.core.plan import Action, Plan
+from incremental_assets.core.plan import Plan
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Policies, SourceDatabase
 
@@ -51,7 +51,7 @@ def policies_read(plan: Plan, container: Container, source: SourceDatabase, befo
     now = policies_in_force(container, source)
     if not before.loaded or before.policies in (None, now.digest):
         return now.digest
-    if plan.action is not Action.REFRESH or plan.request.keys is None:
+    if not plan.is_of_chosen_partitions:
         raise SourceError(f"{container.label}: its policies of row security were changed while it was synced; sync again.")
     return before.policies
 

@@ -44,7 +44,7 @@ def next_state(
     # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has changed
     # the table's rows. Without a fingerprint the next sync reads the lag window again.
     kept = before.fingerprint if moved.watermark == before.watermark and table.is_as_left(before.data_version) else None
-    some = before.loaded and plan.action is Action.REFRESH and plan.request.keys is not None
+    beside_others = before.loaded and plan.is_of_chosen_partitions
     return replace(
         before,
         watermark=moved.watermark,
@@ -57,9 +57,8 @@ def next_state(
         excluded_columns=container.options.exclude_columns,
         capture=None,
         policies=policies_read(plan, container, source, before),
-        # Beside a refresh of chosen partitions, the others stay as they were read.
-        point=before.point if some else source.point(),
-        inherited=before.inherited if some else container.inherited,
+        point=before.point if beside_others else source.point(),
+        inherited=before.inherited if beside_others else container.inherited,
         **relation_after(plan, container, source.relation(), before),
     )
 

@@ -27,7 +27,7 @@ from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_inherited, read_otherwise
-from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, checked_state, compared_relation, is_another, is_doubted
+from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, checked_state, compared_relation, is_another, is_doubted, noted
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -41,7 +41,7 @@ class TablePlan(Plan):
     the windows are those of partitions that are cut along another column than the identifier (``Container.partitioned_on``).
     ``reports_all``: rows of such a container were written of which no event tells the partitions, so that all of these are reported.
     ``doubt``: why the source's table may be another one, in words, so that the rows below the watermark are to be compared first
-    (``is_certain``: it is another one). ``proved``: what told the source's table from others when that comparison has found it equal.
+    (``is_certain``: it is another one). ``proved``: what identified the source's table when that comparison has found it equal.
     """
 
     windows: tuple[Window, ...]
@@ -222,8 +222,7 @@ def with_point(source: SourceDatabase, state: TableState | None, table: LakeTabl
     known = learned or state
     if known is None or (learned is None and known.point is not None):
         return learned
-    told = replace(known, point=source.point())
-    return told if told != known and is_set_without_spark(table) else learned
+    return noted(table, learned, known, replace(known, point=source.point()))
 
 
 def _sweeps(container: Container, state: TableState | None, request: Request) -> str | None:

@@ -11,6 +11,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Relation, SourceDatabase
+from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
 ANOTHER = "its table was dropped and created anew"
@@ -82,6 +83,14 @@ def compared_relation(container: Container, head: Head | None, source: SourceDat
     """What tells the source's table and columns from others of their names. Nothing is asked where all rows are read anyway."""
     needed = head is not None and (container.identifier is not None or container.is_captured)
     return source.relation() if needed else Relation()
+
+
+def noted(table: LakeTable, learned: TableState | None, known: TableState, found: TableState) -> TableState | None:
+    """The state to store although nothing is to be done: ``found``, unless it is what is ``known``, or unless Spark is needed to store it.
+
+    ``learned``: what is to be stored otherwise.
+    """
+    return found if found != known and is_set_without_spark(table) else learned
 
 
 def is_another(state: TableState | None, relation: Relation) -> bool:

@@ -16,7 +16,7 @@ from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.deletes import Deletes
-from incremental_assets.core.errors import EmptyRefused, LakeError, SourceError
+from incremental_assets.core.errors import LakeError, SourceError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import left_by_audit, message
@@ -42,6 +42,7 @@ from incremental_assets.databases.source_checks import (
 from incremental_assets.databases.stored_state import check_key, fresh_state
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
+from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
@@ -155,8 +156,7 @@ class TableSync(ContainerSync):
             container = self._current(found)
             # The identifier may have become nullable since the catalog operation, so this is decided by the container's current columns.
             # Only a refresh of chosen partitions follows the plan: it has rows without identifier only if these are all partitions.
-            some = plan.action is Action.REFRESH and plan.request.keys is not None
-            nulls = last and (plan.include_nulls if some else container.has_null_identifiers)
+            nulls = last and (plan.include_nulls if plan.is_of_chosen_partitions else container.has_null_identifiers)
             moved = self._advance(container, windows, highest, held_by, now)
             scope = RowScope(tuple(windows), nulls)
             if not plan.by_partition:
@@ -191,7 +191,7 @@ class TableSync(ContainerSync):
             )
             try:
                 yield write_batch
-            except EmptyRefused as refused:
+            except WindowsEmptied as refused:
                 self._leave_out(refused.windows)
                 raise
             except (LakeError, SourceError) as error:

@@ -3,10 +3,11 @@
 Belongs here: checks and small helpers that ``overwrite`` and ``merge`` share. Does not belong: writing rows.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
-from incremental_assets.core.window import in_words
+from incremental_assets.core.window import Window, in_words
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -48,10 +49,18 @@ def newest(table: LakeTable) -> Head:
     return head
 
 
+class WindowsEmptied(EmptyRefused):
+    """A write batch would remove all rows of these windows of the table. Nothing was written."""
+
+    def __init__(self, message: str, windows: Sequence[Window]) -> None:
+        super().__init__(message)
+        self.windows = windows
+
+
 def refuse_emptying(
     spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, predicate: str, gone: "DataFrame | None" = None
 ) -> None:
-    """Raises EmptyRefused if the write would remove all rows of a requested window and nobody has allowed that.
+    """Raises WindowsEmptied if the write would remove all rows of a requested window and nobody has allowed that.
 
     ``predicate`` selects the rows that the write replaces. ``gone``: the primary keys of the rows that would be deleted; None means all
     rows that ``predicate`` selects.
@@ -76,7 +85,7 @@ def refuse_emptying(
         return
     if emptied:
         cursor_type = identifier.cursor_type if identifier is not None else None
-        raise EmptyRefused(
+        raise WindowsEmptied(
             f"{write_batch.container.label}: the source has no rows for {in_words(cursor_type, emptied)}, "
             f"where the lake has some; nothing was written. If they were really deleted, say so with --allow-empty.",
             emptied,

@@ -12,6 +12,7 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope
@@ -77,10 +78,20 @@ def read_rows_here(
     ``columns``: those that are compared. ``marks``: the name of the column that marks deleted rows, which count as absent. Returns None if
     the rows are too many, or if this process cannot read, select or hash them as Spark would.
     """
-    schema, identifier, partitioning = arrow_schema(columns), container.identifier, container.partitioning
-    delta = readable_here(table)
-    if delta is None or schema is None or not columns:
+    schema = arrow_schema(columns)
+    try:
+        delta = None if schema is None or not columns else readable_here(table, version)
+        return None if delta is None or schema is None else _read(delta, schema, container, key, marks, scope)
+    except (DeltaError, pa.ArrowException) as error:
+        log.debug("%s: Spark hashes its rows: %s", table.url, error)
         return None
+
+
+def _read(
+    delta: DeltaTable, schema: pa.Schema, container: Container, key: Sequence[Column], marks: str | None, scope: RowScope
+) -> LocalHashedRows | None:
+    """As ``read_rows_here``, from the opened table. Raises DeltaError and pa.ArrowException."""
+    identifier, partitioning = container.identifier, container.partitioning
     actual = {field.name.lower(): field.name for field in delta.schema().fields}
     axis = () if identifier is None or partitioning is None else tuple(identifier.columns)
     where = "true"
@@ -91,28 +102,22 @@ def read_rows_here(
     unmarked = "" if marks is None else f" AND {double_quoted(marks)} IS NULL"
     shown = [f"{double_quoted(actual[name.lower()])} AS c{i}" for i, name in enumerate([*schema.names, *axis])]
     statement = f'SELECT {", ".join(shown)} FROM "rows" WHERE ({where}){unmarked} LIMIT {MOST_ROWS + 1}'
-    try:
-        if delta.version() != version:
-            delta.load_as_version(version)
-        found = query_within(delta, statement, MOST_BYTES)
-        if found is None or found.num_rows > MOST_ROWS:
-            return None
-        values = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=False)]
-        places = [found.column(len(values) + i) for i in range(len(axis))]
-        if any(not (pa.types.is_integer(p.type) or pa.types.is_date32(p.type) or pa.types.is_timestamp(p.type)) for p in places):
-            return None
-        start = pa.chunked_array([pa.nulls(found.num_rows, pa.int64())])
-        if places and identifier is not None and partitioning is not None:
-            value = reduce(pc.max_element_wise, map(integers, places))  # pyright: ignore[reportAttributeAccessIssue]
-            step = step_of(identifier, partitioning)
-            start = pa.chunked_array([_floored(value, step)])
-        by_name = {name.lower(): column for name, column in zip(schema.names, values, strict=True)}
-        keys = [by_name[column.name.lower()] for column in key]
-        hashes = hashes_of(values)
-        return LocalHashedRows(hashes, hashes_of(keys) if keys else hashes, keys, start)
-    except (DeltaError, pa.ArrowException) as error:
-        log.debug("%s: Spark hashes its rows: %s", table.url, error)
+    found = query_within(delta, statement, MOST_BYTES)
+    if found is None or found.num_rows > MOST_ROWS:
         return None
+    values = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=False)]
+    places = [found.column(len(values) + i) for i in range(len(axis))]
+    if any(not (pa.types.is_integer(p.type) or pa.types.is_date32(p.type) or pa.types.is_timestamp(p.type)) for p in places):
+        return None
+    start = pa.chunked_array([pa.nulls(found.num_rows, pa.int64())])
+    if places and identifier is not None and partitioning is not None:
+        value = reduce(pc.max_element_wise, map(integers, places))  # pyright: ignore[reportAttributeAccessIssue]
+        step = step_of(identifier, partitioning)
+        start = pa.chunked_array([_floored(value, step)])
+    by_name = {name.lower(): column for name, column in zip(schema.names, values, strict=True)}
+    keys = [by_name[column.name.lower()] for column in key]
+    hashes = hashes_of(values)
+    return LocalHashedRows(hashes, hashes_of(keys) if keys else hashes, keys, start)
 
 
 def _floored(values: pa.ChunkedArray, step: int) -> pa.Array:

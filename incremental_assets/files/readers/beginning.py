@@ -79,7 +79,8 @@ class Beginning:
             return cls(whole, blank, trouble=reading.limits.too_many(len(lines[0]), "cells in its first line"))
         if any("\ufffd" in cell for cell in lines[0]):
             return cls(whole, blank, trouble="its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is")
-        lines = [[Quoting(reading).original_text(cell) for cell in line] for line in lines]
+        quoting = Quoting(reading)
+        lines = [[quoting.original_text(cell) for cell in line] for line in lines]
         data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines[:2], strict=False) for kind in (_NUMBER, _DAY))
         title = _title(lines) if whole or len(lines) == LINES else 0
         return cls(whole, blank, tuple(lines[0]), len(lines), data, title=at[title] if title else 0)

@@ -103,7 +103,7 @@ class LocalRows:
         self, address: FolderAddress, reading: Reading, files: Sequence[ReadFile], known: Sequence[Column], folder: Path, indexed: int
     ) -> None:
         self._address, self._reading, self._files, self._folder, self._indexed = address, reading, tuple(files), folder, indexed
-        self._types = _declared(reading) or {}
+        self._types, self._quoting = _declared(reading) or {}, Quoting(reading)
         self._kept: dict[str, bytes] = {}
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -327,7 +327,7 @@ class LocalRows:
             if unsure is not None:
                 doubtful = unsure if doubtful is None else pc.or_(doubtful, unsure)  # pyright: ignore[reportAttributeAccessIssue]
         rows, numbers = pa.table(columns, schema=self.schema), cells.files
-        aside, quoting = list(cells.doubtful), Quoting(self._reading)
+        aside = list(cells.doubtful)
         if doubtful is not None:
             mask = doubtful.to_numpy(zero_copy_only=False)
             aside += zip(numbers[mask].tolist(), cells.lines.where(doubtful), strict=True)
@@ -335,7 +335,7 @@ class LocalRows:
         with self._lock:
             self._counts += np.bincount(numbers, minlength=len(self._files))
             for number, line in aside:
-                self._doubtful.setdefault(number, []).append(quoting.originals(line))
+                self._doubtful.setdefault(number, []).append(self._quoting.originals(line))
                 self._doubtful_bytes += len(line)
             self._doubts += len(aside)
             if self._doubts > MOST_DOUBTFUL_LINES or self._doubtful_bytes > MOST_DOUBTFUL_BYTES:

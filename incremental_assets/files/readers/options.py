@@ -59,7 +59,7 @@ _OTHERS = {
     ),
     **dict.fromkeys(("mode", "columnNameOfCorruptRecord"), "rows that cannot be read are always kept, with the reason"),
     **dict.fromkeys(("nanValue", "positiveInf", "negativeInf"), "such numbers are NaN, Infinity and -Infinity"),
-    "compression": "it is told by the file's name",
+    "compression": "the file's name says it",
     "mergeSchema": "columns of all files are always taken",
     **dict.fromkeys(
         ("timeZone", "enableDateTimeParsingFallback", "dropFieldIfAllNull", "header", "ignoreNullFields", "escapeQuotes", "quoteAll"), ""
