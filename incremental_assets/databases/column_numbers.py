@@ -97,6 +97,6 @@ def unknown_numbers(container: Container, before: TableState, after: TableState)
     if not before.loaded or known_numbers(before) is not None or after.numbers is None:
         return []
     return [
-        "its columns are recognised by their numbers from now on. If some were renamed, or dropped and added anew, since an earlier version "
-        f"has filled the table, compare once: incremental-assets audit {container.label} --repair"
+        "its columns are recognised by their numbers from now on. If some were renamed, or dropped and added anew, since an earlier "
+        f"version has filled the table, compare once: incremental-assets audit {container.label} --repair"
     ]
