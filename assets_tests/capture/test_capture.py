@@ -65,7 +65,7 @@ def loaded(shop: Project) -> Project:
 
 # ---------------------------------------------------------------------- changes
 @pytest.mark.parametrize("incremental", [PARTITIONED, pytest.param([], marks=pytest.mark.long)], ids=["with partitions", "without"])
-@pytest.mark.parametrize("write_by", ["", "spark"], ids=["written here", "written by Spark"])
+@pytest.mark.parametrize("write_by", ["", *long("spark")], ids=["written here", "written by Spark"])
 def test_inserts_updates_and_deletes_arrive(
     project: MakeProject, incremental: list[str], write_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

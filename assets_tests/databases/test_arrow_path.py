@@ -183,14 +183,14 @@ def test_a_whole_table_is_replaced_past_spark(arrow: MakeProject) -> None:
 
 def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject) -> None:
     """The rows of the lag, which each window reads again, would be in the lake twice."""
-    made = arrow(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 50}}, load_rows=300)
+    made = arrow(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 50}}, load_rows=500)
     made.execute("""create table t (id int primary key, note text); insert into t select i, 'n' || i from generate_series(1, 1000) i;
         analyze t""")
     line = made.one("t")
     made.assert_equal("t")
     assert line["rows_read"] > 1000
     kinds = engines(made, "t")
-    assert kinds[0] == "files" and kinds.count("files") > 2 and "Spark" in kinds, kinds
+    assert kinds[0] == "files" and kinds.count("files") > 1 and "Spark" in kinds, kinds
     made.execute("insert into t select i, 'later' from generate_series(1001, 1010) i; update t set note = 'changed' where id > 990")
     made.one("t")
     made.assert_equal("t")
