@@ -14,7 +14,7 @@ from assets_tests.databases.test_types import COLUMNS, TYPES, create, insert
 from assets_tests.harness import Project, long
 from incremental_assets.core.container import RowSecurity
 from incremental_assets.databases.plan_warnings import server_warnings
-from incremental_assets.databases.postgres.capture.log import slot_session
+from incremental_assets.databases.postgres.capture.slot_session import slot_session
 from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.extract import reader_statements
 from incremental_assets.databases.postgres.reader import PostgresReader

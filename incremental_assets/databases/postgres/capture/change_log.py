@@ -15,9 +15,10 @@ from incremental_assets.core.capture import Shape, lsn_text, parse_lsn
 from incremental_assets.core.container import HoldBack
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.change_log import Key, LogState, Peeked, Since
-from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, count, look, slot_session
+from incremental_assets.databases.postgres.capture.log import Captured, Look, SnapshotIds, count, look
 from incremental_assets.databases.postgres.capture.lookup import keys_of_part, rows_and_keys
 from incremental_assets.databases.postgres.capture.slot import SlotQueries
+from incremental_assets.databases.postgres.capture.slot_session import SLOT_LOCK, slot_session
 from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.extract import carried_columns
 from incremental_assets.databases.postgres.failures import source_errors
@@ -75,7 +76,8 @@ class PostgresChangeLog:
             time.sleep(0.02)
 
     def _look(self, since: int, until: int, parts: Sequence[int], snapshot: SnapshotIds | None = None) -> Look:
-        return Look(self._slot, since, until, parts, self._reader.container.primary_key, snapshot)
+        container = self._reader.container
+        return Look(self._slot, since, until, parts, container.primary_key, snapshot, not container.options.exclude_columns)
 
     def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> tuple[pa.Table, pa.Table] | None:
         carried = carried_columns(self._reader.container, text_columns, self._reader.server.version)
@@ -127,8 +129,6 @@ class PostgresChangeLog:
                 what = "another program reads it; a slot has one reader. Name one of its own: capture_slot"
             elif isinstance(cause, psycopg.errors.InsufficientPrivilege):
                 what = f"this role may not read it. Run: incremental-assets capture setup {self._reader.container.datastore}"
-            elif isinstance(cause, psycopg.errors.LockNotAvailable):
-                what = f"another sync has been reading it for {WAIT}; sync again later."
             elif isinstance(cause, psycopg.errors.UndefinedObject):
                 datastore = self._reader.container.datastore
                 what = (

@@ -7,17 +7,14 @@ A look changes nothing: the slot stays where it is until it is advanced, which i
 sync after it was killed, or by another container that uses the slot.
 """
 
-import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import psycopg
 from psycopg import sql
 
 from incremental_assets.core.capture import lsn_text
-from incremental_assets.core.container import RowSecurity
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.change_log import Key, Peeked, Since
 from incremental_assets.databases.postgres.capture.changed_keys import ChangedKeys
@@ -32,20 +29,18 @@ from incremental_assets.databases.postgres.capture.pgoutput import (
     only_row,
     parse,
 )
-from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
-from incremental_assets.databases.postgres.settings import SEARCH_PATH, of_transaction
+from incremental_assets.databases.postgres.capture.slot_session import slot_session
+from incremental_assets.databases.postgres.connection import PostgresAddress
 
 log = logging.getLogger(__name__)
 
-SLOT_LOCK = 1768841076
-"""The first half of the key of the advisory locks of slots. The second half is a hash of the slot's name: of those who peek and advance,
-one at a time; and with the next number for those who need it to stay where it is."""
-WAIT = "60s"
-"""How long a look waits for another one at the same slot."""
-_MESSAGES_AT_A_TIME = 1000
-"""So many messages are taken from the connection at a time, which is a tenth of the work of one by one."""
+_PIECES_AT_A_TIME = 1000
+"""So many pieces of messages are taken from the connection at a time, which is a tenth of the work of one by one."""
+_PIECE = 32 * 1024
+"""The bytes of a piece. A message has the values of a whole row, and its key is nearly always in the first piece."""
+MOST_BYTES = 256 * 1024 * 1024
+"""So large may a change be, as text. To read and to write a row takes some eleven times its bytes of memory."""
 _PEEK = "pg_logical_slot_peek_binary_changes({slot}, {until}, null, 'proto_version', '1', 'publication_names', {publication})"
-_LIMITS = {"client_encoding": "UTF8", "statement_timeout": "1h", "lock_timeout": WAIT}
 # Only the messages that matter to the containers are sent: of a change, its kind is followed by the OID of its table.
 _RELEVANT = """get_byte(data, 0) in (66, 84) or (get_byte(data, 0) in (68, 73, 82, 85)
   and ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint = any({parts}::bigint[]))"""
@@ -96,7 +91,8 @@ class SnapshotIds:
 @dataclass(frozen=True)
 class Look:
     """What is looked for. ``since`` and ``until``: the part of the log. ``parts``: the OIDs of the table and its partitions. ``key``: the
-    columns of the primary key. ``snapshot``: None if it does not matter what is visible in it."""
+    columns of the primary key. ``snapshot``: None if it does not matter what is visible in it. ``has_all``: whether all columns of the log
+    are carried into the lake, so that the size of a change is that of its row."""
 
     slot: str
     since: int
@@ -104,6 +100,7 @@ class Look:
     parts: Sequence[int]
     key: Sequence[str]
     snapshot: SnapshotIds | None = None
+    has_all: bool = True
 
 
 @dataclass
@@ -129,8 +126,8 @@ def look(address: PostgresAddress, one: Look) -> Captured:
     captured = Captured(Peeked(0, None, one.until))
     try:
         found = _Collector(one, captured.keys)
-        for data in _messages(address, one):
-            found.take(data)
+        for at, piece in _pieces(address, one):
+            found.take(at, piece)
     except BrokenMessage as error:
         captured.close()
         raise SourceError(f"the replication slot {one.slot!r} has a message that is not understood: {error}.") from error
@@ -143,28 +140,23 @@ def look(address: PostgresAddress, one: Look) -> Captured:
     return captured
 
 
-def _messages(address: PostgresAddress, one: Look) -> Iterator[bytes]:
-    relevant = sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts)))
-    query = sql.SQL("select data from {} where {}").format(_peek(one.slot, one.until), relevant)
+def _pieces(address: PostgresAddress, one: Look) -> Iterator[tuple[int, bytes]]:
+    """The messages in pieces of ``_PIECE`` bytes, each with the place where it begins, from 1 on. The last piece of each is shorter, or
+    empty."""
+    query = sql.SQL(
+        "select at, substring(data from at for {piece}) from "
+        "(select generate_series(1, octet_length(data) + 1, {piece}) as at, data from {peek} where {relevant}) as cut"
+    ).format(
+        piece=sql.Literal(_PIECE),
+        peek=_peek(one.slot, one.until),
+        relevant=sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))),
+    )
     with slot_session(address, one.slot) as connection, connection.cursor() as cursor:
-        for (data,) in cursor.stream(query, binary=True, size=_MESSAGES_AT_A_TIME):
-            yield data
+        yield from cursor.stream(query, binary=True, size=_PIECES_AT_A_TIME)
 
 
 def _peek(slot: str, until: int) -> sql.Composable:
     return sql.SQL(_PEEK).format(slot=sql.Literal(slot), until=sql.Literal(lsn_text(until)), publication=sql.Literal(f'"{slot}"'))
-
-
-@contextlib.contextmanager
-def slot_session(address: PostgresAddress, slot: str) -> Iterator[psycopg.Connection]:
-    """A transaction in which nobody else of us uses the slot, over a connection of its own. It is not committed. Raises psycopg.Error."""
-    with contextlib.closing(address.opened()) as connection:
-        mine = sql.SQL("select pg_advisory_xact_lock({}, hashtext({}))").format(sql.Literal(SLOT_LOCK), sql.Literal(slot))
-        # The settings decide how keys are printed, so they are those of every other read.
-        limits = _LIMITS | ({"transaction_timeout": "0"} if connection.info.server_version >= 170000 else {})
-        settings = f"{of_transaction(RowSecurity.REFUSE, limits)}; {OWN_MARK}, {SEARCH_PATH}; {mine.as_string(connection)}"
-        connection.execute(f"begin isolation level read committed; {settings}".encode())
-        yield connection
 
 
 class _Collector:
@@ -179,14 +171,30 @@ class _Collector:
         """Of each table, how many of its first columns have the key. Reading the others would take most of the time of a look."""
         self._counts = False
         """Whether the changes of the transaction count that is being read."""
+        self._held: bytearray | None = None
+        """The beginning of a message whose key was not in its first piece; None if nothing more of it is needed."""
         self.changes, self.end = 0, one.until
         self.reload: str | None = None
         self.first: int | None = None
         """When the first transaction was committed that the slot has, as in ``Begin``."""
 
-    def take(self, data: bytes) -> None:
-        if self._takes_key(data):
-            return
+    def take(self, at: int, piece: bytes) -> None:
+        """Takes a piece of a message. ``at``: see ``_pieces``. Raises BrokenMessage, and SourceError for a message that is too large."""
+        if at == 1:
+            self._held = None if self._takes_key(piece) else bytearray(piece)
+        elif self._counts and at + len(piece) > MOST_BYTES and (self._held is not None or self._look.has_all):
+            raise SourceError(
+                f"the replication slot {self._look.slot!r} has a change of a row of more than {MOST_BYTES / (1 << 20):g} MB, which would "
+                "take some eleven times as much memory. Exclude its large column (exclude_columns), sync with --reset-watermarks, which "
+                "loads all rows anew, or do without capture: log."
+            )
+        elif self._held is not None:
+            self._held += piece
+        if self._held is not None and len(piece) < _PIECE:
+            message, self._held = bytes(self._held), None
+            self._take_whole(message)
+
+    def _take_whole(self, data: bytes) -> None:
         message = parse(data, self._wanted)
         if isinstance(message, Begin):
             self._begin(message)
