@@ -72,6 +72,14 @@ def test_the_database_of_a_later_run_is_like_the_one_that_dagster_makes(home: Pa
     assert not list((home / "history" / "runs").glob(".*"))
 
 
+def test_a_run_takes_little_space(home: Path) -> None:
+    """A sync a minute is half a million runs a year. A database with pages of Dagster's size has 110 kB before anything is in it."""
+    with command_line_instance() as instance:
+        ids = runs_of(instance, 3)
+    sizes = [(home / "history" / "runs" / f"{run}.db").stat().st_size for run in ids]
+    assert max(sizes) < 60_000, sizes
+
+
 def test_engines_are_kept_and_the_migrations_are_read_once(home: Path) -> None:
     """Where Dagster no longer asks for them in this way, each command becomes slower by a fifth of a second, and each run, too."""
     for _ in range(3):
