@@ -156,7 +156,7 @@ def test_a_lake_of_before_goes_on_and_says_how_it_learns(project: MakeProject, m
     assert (line["rows_inserted"], line["rows_updated"]) == (0, 1), line
     assert "--reset-watermarks" in line["message"], line
     assert notes(shop) == {"ab": "new", "c": "other"} and shop.audit("t")["t"]["status"] == "equal"
-    assert "look different" not in shop.one("t", reset_watermarks=True)["message"]
+    assert "look different" not in shop.one("t", reset=True)["message"]
     shop.execute("update t set id = 'AB', at = '2026-05-03' where id = 'ab'")
     assert shop.one("t")["rows_updated"] == 1
     assert notes(shop) == {"AB": "new", "c": "other"}
