@@ -160,3 +160,32 @@ def test_a_lake_of_before_goes_on_and_says_how_it_learns(project: MakeProject, m
     shop.execute("update t set id = 'AB', at = '2026-05-03' where id = 'ab'")
     assert shop.one("t")["rows_updated"] == 1
     assert notes(shop) == {"AB": "new", "c": "other"}
+
+
+@pytest.mark.parametrize("more", [{}, *long({"deletes": "sweep"})])
+def test_a_load_says_which_keys_only_a_sweep_tells_apart(project: MakeProject, more: dict[str, str]) -> None:
+    """Where the server has no form that equal values share, nobody would otherwise know why an old row stays."""
+    loose = {"j": "jsonb", "a": "numeric[]", "r": "numrange", "f": "float8[]", "c": "pair"}
+    exact = {"t": "text", "n": "numeric", "w": "numeric(40,2)[]", "i": "int4range", "s": "tstzrange", "u": "uuid", "d": "float8"}
+    shop = project(incremental=[ENTRY], containers={"t": more})
+    columns = ", ".join(f"{name} {type_}" for name, type_ in {**loose, **exact}.items())
+    shop.execute(f"""create type pair as (n numeric, t text);
+        create table t ({columns}, at timestamptz not null, primary key ({", ".join([*loose, *exact])}))""")
+    line = shop.one("t")
+    said = f"key ({', '.join(loose)}) for equal"
+    assert (said in line["message"], "deletes: sweep" in line["message"]) == (not more, not more), line
+    assert "for equal" not in shop.one("t")["message"]
+
+
+@pytest.mark.long
+def test_a_sweep_removes_the_row_of_a_key_that_no_form_tells(project: MakeProject) -> None:
+    """For jsonb the old row stays beside the new one until then, as the load has said."""
+    shop = project(incremental=[ENTRY], containers={"t": {"deletes": "sweep", "max_deleted_share": 1}})
+    shop.execute("""create table t (id jsonb primary key, at timestamptz not null, note text);
+        insert into t values ('1', '2026-01-01', 'old'), ('2', '2026-05-01', 'other')""")
+    shop.one("t")
+    shop.execute("update t set id = '1.0', at = '2026-05-02', note = 'new' where id = '1'")
+    shop.one("t")
+    assert notes(shop) == {"1": "old", "1.0": "new", "2": "other"}
+    shop.one("t", sweep=True)
+    assert notes(shop) == {"1.0": "new", "2": "other"}

@@ -38,8 +38,9 @@ from incremental_assets.databases.source_checks import (
     check_null_rows,
     gone_from_source,
     shape_digest,
+    unfound_respellings,
 )
-from incremental_assets.databases.stored_state import check_key, fresh_state, lake_keyed, unkeyed_warning
+from incremental_assets.databases.stored_state import check_key, fresh_state, lacks_forms, lake_keyed
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
@@ -217,7 +218,10 @@ class TableSync(ContainerSync):
             check_inherited(container)
             if self._state is not None and not self._whole:
                 check_key(container, self._state)
-        self.result.warnings += [text for text in unkeyed_warning(container, self._container) if text not in self.result.warnings]
+        lacking = lacks_forms(container, self._container)
+        if lacking is not None and lacking not in (*self.result.warnings, *self.result.messages):
+            is_new = self._state is not None and self._state.canonical is None
+            (self.result.warnings if is_new else self.result.messages).append(lacking)
         return self._container
 
     def _advance(
@@ -245,6 +249,7 @@ class TableSync(ContainerSync):
         before = fresh_state(container, self._source.server.source) if fresh or self._state is None else self._state
         if fresh or not before.loaded:
             before = replace(before, text_columns=self._columns_as_text())
+            self.result.messages += unfound_respellings(container, self._source)
             if container.options.deletes and not self._in_pieces:
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)

@@ -95,7 +95,7 @@ def _given(container: Container, keys: Sequence[Key], *, each_once: bool = True)
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
     ordered = sql.SQL(" order by {}").format(sql.SQL(", ").join(sql.Literal(i + 1) for i in range(len(names))))
     return sql.SQL("(select {} {} from unnest({}) as given({}){}) as {}").format(
-        sql.SQL("distinct" if each_once else ""),
+        sql.SQL("distinct") if each_once else sql.SQL(""),
         sql.SQL(", ").join(typed),
         sql.SQL(", ").join(arrays),
         sql.SQL(", ").join(names),
