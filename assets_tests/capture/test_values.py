@@ -9,7 +9,8 @@ import pytest
 
 from assets_tests.capture.test_capture import set_up
 from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, insert
-from assets_tests.harness import Project
+from assets_tests.harness import Project, long
+from incremental_assets.databases import capture_sync
 
 MakeProject = Callable[..., Project]
 
@@ -87,3 +88,24 @@ def test_keys_that_only_the_source_takes_for_equal_do_not_double_rows(project: M
     made.sync()
     for name in ("t", "f"):
         made.assert_equal(name)
+
+
+@pytest.mark.parametrize("a_commit", [1000, *long(1)])
+def test_a_respelled_key_has_one_row_however_the_changes_are_divided(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, a_commit: int
+) -> None:
+    """The log has the old spelling and the new one. For jsonb nothing else tells that they are one key to the source."""
+    monkeypatch.setattr(capture_sync, "KEYS_A_COMMIT", a_commit)
+    made = project(capture="log")
+    made.execute("create table n (k numeric primary key, note text); insert into n values (1.50, 'a'), (2.5, 'b'), (3, 'c')")
+    made.execute("create table j (k jsonb primary key, note text); insert into j values ('1.50', 'a'), ('[2.5]', 'b'), ('3', 'c')")
+    set_up(made, "n", "j")
+    made.sync()
+    made.execute("update n set k = 1.5 where k = 1.5; update n set k = 2.500, note = 'd' where k = 2.5; delete from n where k = 3")
+    made.execute("""update j set k = '1.5' where k = '1.5'; update j set k = '[2.500]', note = 'd' where k = '[2.5]';
+        delete from j where k = '3'""")
+    assert {line["status"] for line in made.sync().values()} == {"synced"}
+    made.execute("insert into n values (3.0, 'e'); insert into j values ('3.0', 'e')")
+    made.sync()
+    assert sorted(made.rows("n", "k, note")) == [("1.5", "a"), ("2.500", "d"), ("3.0", "e")]
+    assert sorted(made.rows("j", "k, note")) == [("1.5", "a"), ("3.0", "e"), ("[2.500]", "d")]

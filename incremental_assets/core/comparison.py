@@ -318,9 +318,12 @@ def differences(ours: Sequence[HashedRow], theirs: Sequence[HashedRow]) -> Itera
 
 
 def key_of(container: Container, columns: Sequence[Column]) -> Sequence[str]:
-    """The primary key by which rows are told apart; empty if there is none, or if one of its columns is not compared."""
+    """The columns by which rows are told apart; empty if there is no key, or if one of its columns is not compared.
+
+    A table that an earlier version has filled has no canonical forms of its key.
+    """
     compared = {column.name.lower() for column in columns}
-    return container.primary_key if all(name.lower() in compared for name in container.primary_key) else ()
+    return next((key for key in (container.lake_key, container.primary_key) if {name.lower() for name in key} <= compared), ())
 
 
 def shown_key(key: Key, types: Sequence[str]) -> Key:

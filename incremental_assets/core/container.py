@@ -5,7 +5,7 @@ Belongs here: what the catalog operation found (``SourceTable``), what the YAML 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
@@ -16,7 +16,7 @@ from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.metadata_documents import MetadataSettings
-from incremental_assets.core.names import encode_name
+from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.window import EVERYTHING, Window
@@ -312,7 +312,8 @@ class Container:
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
-    ``comment`` and ``heirs`` are those of ``SourceTable``.
+    ``comment`` and ``heirs`` are those of ``SourceTable``. ``canonical``: those columns of the key in which equal values may look different
+    to the source (1 and 1.0), and of which the lake has the canonical form, too, in a column of its own.
     """
 
     datastore: str
@@ -336,6 +337,7 @@ class Container:
     partitioned_on: Identifier | None = None
     timezone: str = "UTC"
     heirs: Heirs | None = None
+    canonical: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -369,6 +371,15 @@ class Container:
         if self.partitioned_on is None:
             return self
         return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
+
+    @property
+    def lake_key(self) -> tuple[str, ...]:
+        """The columns of the lake by which rows are told apart as the source does it: the key, or canonical forms of its columns."""
+        return tuple(canonical_name(name) if name in self.canonical else name for name in self.primary_key)
+
+    def with_canonical(self, known: Collection[str]) -> "Container":
+        """This container with no other canonical forms than those of these columns, which its table in the lake has."""
+        return replace(self, canonical=tuple(name for name in self.canonical if name in known))
 
     @property
     def settings_text(self) -> str:

@@ -1,7 +1,7 @@
 """The encoding of names of datastores and containers for asset keys and paths: readable, reversible, and only ``[A-Za-z0-9_]``.
 
-Belongs here: the encoding, the nearest names for a message, and the quoting of names and constants in Spark SQL. Does not belong: SQL
-predicates (``delta.sql``).
+Belongs here: the encoding, the names of columns that the lake adds to keys, the nearest names for a message, and the quoting of names and
+constants in Spark SQL. Does not belong: SQL predicates (``delta.sql``).
 """
 
 import difflib
@@ -17,6 +17,11 @@ _LOOKS_ESCAPED = re.compile(r"_U[0-9A-F]")
 LONGEST = 255
 """The longest name of a file or folder that the usual file systems accept, in bytes. Encoded names are ASCII: a character is a byte."""
 _KEPT, _TRUNCATED = 180, "_U110000_"
+
+
+def canonical_name(name: str) -> str:
+    """The name of the lake's column that has the canonical form of a key's column."""
+    return f"_key_{name}"
 
 
 @lru_cache(maxsize=65536)  # a project with many tables encodes the same names again and again

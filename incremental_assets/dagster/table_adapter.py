@@ -4,7 +4,6 @@ Belongs here: opening one connection for a plan or a sync, and passing on what i
 (``databases.plan``), or the steps of a sync (``databases.sync``).
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,9 +15,10 @@ from incremental_assets.catalog.definition import missing
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.errors import ContainerMissing, SourceError
-from incremental_assets.core.names import encode_name
+from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.schema import Column
 from incremental_assets.core.unfilled import left_by_audit
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
@@ -106,9 +106,9 @@ class TableAdapter:
             scope.start_spark()
             log(f"{container.label}: {plan.reason}")
             with reader.snapshot():
-                rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
+                rows = reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ())
                 below = plan.windows[0].lower
-                found, seen = compare_below(rows, lambda: scope.spark, table, container, reader, below), reader.relation()
+                found, seen = compare_below(rows, lambda: scope.spark, table, plan.in_lake, reader, below), reader.relation()
             plan = decided(container, plan, found) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen
             )
@@ -120,9 +120,9 @@ class TableAdapter:
             with reader.snapshot():
                 plan = self._made(instance, container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
-                    rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
+                    rows = reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ())
                     most = definition.settings.rows_a_window
-                    found = audit(rows, lambda: scope.spark, table, container, partitions, request.audit, reader, most)
+                    found = audit(rows, lambda: scope.spark, table, plan.in_lake, partitions, request.audit, reader, most)
                     return replace(plan, audited=found, confirmed=_confirmed(plan, found, partitions))
         if plan.action is Action.SKIP:
             return plan
@@ -177,13 +177,11 @@ class TableAdapter:
     def asset_spec(self) -> dg.AssetSpec:
         definition, container = self.definition, self.definition.container
         columns = container.columns
+        by_name = {column.name: column for column in columns}
         lineage = {c.name: [dg.TableColumnDep(self._source_key, c.name)] for c in columns if len(columns) <= LINEAGE_LIMIT}
         metadata: dict[str, Any] = {
             "dagster/column_schema": dg.TableSchema(
-                [
-                    dg.TableColumn(c.name, c.type, description=_came_from(source))
-                    for c, source in itertools.zip_longest(self._dialect.columns(container), columns)
-                ]
+                [dg.TableColumn(c.name, c.type, description=_came_from(c, by_name, container)) for c in self._dialect.columns(container)]
             ),
             "dagster/column_lineage": dg.TableColumnLineage(lineage),
         }
@@ -285,9 +283,12 @@ def _is_of_another_column(found: SourceTable, container: Container) -> bool:
     return found.spanned != (container.partitioned_on.columns if container.partitioned_on is not None else ())
 
 
-def _came_from(source: SourceColumn | None) -> str:
+def _came_from(column: Column, in_source: Mapping[str, SourceColumn], container: Container) -> str:
     """What a column of the lake is in the source; the marks of deleted rows (``deletes: soft``) are nothing there."""
-    return "when it was found that the source no longer has the row" if source is None else f"{source.type} in the source"
+    if column.name in in_source:
+        return f"{in_source[column.name].type} in the source"
+    of = next((name for name in container.canonical if canonical_name(name) == column.name), None)
+    return "when it was found that the source no longer has the row" if of is None else f"the same for all spellings of a value of {of}"
 
 
 def _confirmed(plan: TablePlan, found: Comparison, partitions: Partitions | None) -> TableState | None:

@@ -182,6 +182,7 @@ class CapturedSync(TableSync):
             before,
             capture=self._next if is_last else before.capture,
             key=container.primary_key,
+            canonical=container.canonical,
             schema=container.schema,
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,

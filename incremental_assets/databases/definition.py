@@ -29,10 +29,10 @@ from incremental_assets.core.container import (
 )
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
-from incremental_assets.core.grammar import IncrementalSpec
+from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.metadata_documents import MetadataSettings
-from incremental_assets.core.names import nearest
+from incremental_assets.core.names import canonical_name, nearest
 from incremental_assets.core.resolve import CAPTURED_KINDS, key_of, resolve
 from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.dialect import Dialect
@@ -233,7 +233,7 @@ class TableDefinition:
             lag, zone = settings.safety_lag_seconds, settings.timezone
             made = resolve(settings.name, settings.schema, table, spec, options, lag, self.found_on, zone)
             settings.dialect.check(made.label, table, made)
-            return made
+            return _with_canonical_forms(made, settings.dialect)
 
         if spec is None and settings.is_auto(table.name):
             if detected is not None:
@@ -243,6 +243,15 @@ class TableDefinition:
                     return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=partitioning))
             options = replace(options, partition_by=None, deletes=None)  # they are for an identifier that may be detected one day
         return resolved(spec, options)
+
+
+def _with_canonical_forms(container: Container, dialect: Dialect) -> Container:
+    """The container with the canonical forms that its key has. Only an upsert goes by them."""
+    if container.strategy is not Strategy.UPSERT:
+        return container
+    taken = {column.name.lower() for column in container.columns}
+    names = (name for name in dialect.canonical(container) if canonical_name(name).lower() not in taken)
+    return replace(container, canonical=tuple(names))
 
 
 def default_slot(datastore: str) -> str:

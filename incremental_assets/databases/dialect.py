@@ -44,6 +44,10 @@ class Dialect(Protocol):
         """Raises ConfigurationError if this kind of database cannot do what the YAML asks for this container. ``label``: its name."""
         ...
 
+    def canonical(self, container: Container) -> Sequence[str]:
+        """Those columns of the key in which equal values may look different, and of which this kind of database has a canonical form."""
+        ...
+
     def columns(self, container: Container) -> Sequence[Column]:
         """The columns of the container in the lake, in the order of those of the source; last, if there is one, that of the marks."""
         ...

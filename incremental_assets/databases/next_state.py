@@ -52,6 +52,7 @@ def next_state(
         fingerprint=source.fingerprint(lag_windows, nulls) if covers else kept,
         loaded=True,
         key=container.primary_key,
+        canonical=container.canonical,
         source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
         schema=container.schema,
         excluded_columns=container.options.exclude_columns,

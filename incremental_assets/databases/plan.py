@@ -27,7 +27,16 @@ from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_inherited, read_otherwise
-from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, checked_state, compared_relation, is_another, is_doubted, noted
+from incremental_assets.databases.stored_state import (
+    ANOTHER,
+    DOUBTED,
+    checked_state,
+    compared_relation,
+    is_another,
+    is_doubted,
+    lake_keyed,
+    noted,
+)
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -58,6 +67,11 @@ class TablePlan(Plan):
     def reading(self) -> Container:
         """The container as its rows are read: its identifier is the one that the windows are about."""
         return self.container.along_axis if self.by_partition else self.container
+
+    @property
+    def in_lake(self) -> Container:
+        """The container with those canonical forms of its key that its table in the lake has, if the plan does not fill the whole table."""
+        return lake_keyed(self.container, self.state, self.whole or not self.base_version)
 
     @property
     def requested(self) -> str:

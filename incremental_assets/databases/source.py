@@ -243,6 +243,10 @@ class SourceDatabase(Protocol):
         """The log of the source, as far as it is kept by this slot."""
         ...
 
+    def loose_key(self) -> Sequence[str]:
+        """The columns of the key in which values may be equal to the source that look different, but for those with a canonical form."""
+        ...
+
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads, for a message."""
         ...

@@ -89,6 +89,20 @@ def check_merge_key(container: Container, source: SourceDatabase, scope: RowScop
         )
 
 
+def unfound_respellings(container: Container, source: SourceDatabase) -> list[str]:
+    """What to say at a load of an upsert whose key may be written otherwise without anything that tells it: the log and sweeps do."""
+    if container.strategy is not Strategy.UPSERT or container.is_captured or container.options.deletes is not None:
+        return []
+    loose = source.loose_key()
+    if not loose:
+        return []
+    return [
+        f"the source may take values of the key ({', '.join(loose)}) for equal that look different, and has no form that they share. If a "
+        f"key is only written otherwise, and its row was below the watermark, the row as it was before stays in the lake until a sweep: "
+        f"containers: {{{container.name}: {{deletes: sweep}}}}"
+    ]
+
+
 def gone_from_source(container: Container) -> SourceError:
     """The error for a container that the source no longer has."""
     return SourceError(

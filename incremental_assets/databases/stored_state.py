@@ -108,6 +108,24 @@ def recreated_refusal(container: Container, what: str) -> RebuildNeeded:
     return RebuildNeeded(f"{_rebuild(container, what)}. If this happens regularly, write when_recreated: adopt, or reload")
 
 
+def lake_keyed(container: Container, state: TableState | None, fills: bool) -> Container:
+    """The container with those canonical forms of its key that its table has. ``state``: the table's. ``fills``: the rows that are read are
+    all that the table is going to have."""
+    return container if fills else container.with_canonical((state.canonical if state is not None else None) or ())
+
+
+def lacks_forms(container: Container, found: Container) -> str | None:
+    """What to say where the table in the lake has no canonical forms of its key (``found``), as an earlier version has filled it."""
+    lacking = [name for name in container.canonical if name not in found.canonical]
+    if not lacking:
+        return None
+    return (
+        f"equal values of its key may look different ({', '.join(lacking)}), and the table was filled by a version that did not know it: a "
+        f"key that the source only writes otherwise leaves its old row in the lake. To tell rows apart as the source does, load it anew: "
+        f"incremental-assets sync {container.label} --reset-watermarks"
+    )
+
+
 def check_key(container: Container, state: TableState) -> None:
     """Raises RebuildNeeded if an upsert would merge rows by another primary key than before."""
     if container.strategy is Strategy.UPSERT and state.key != container.primary_key:

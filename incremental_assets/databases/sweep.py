@@ -195,9 +195,9 @@ def _returned(
 
 
 def _key(container: Container, head: Head) -> list[Column]:
-    """The columns of the primary key, as they are in the lake."""
+    """The columns by which rows are told apart, as they are in the lake."""
     by_name = {column.name.lower(): column for column in head.columns}
-    return [by_name[name.lower()] for name in container.primary_key]
+    return [by_name[name.lower()] for name in container.lake_key]
 
 
 def swept_batch(write_batch: WriteBatch, outcome: WriteResult) -> WriteBatch:

@@ -38,8 +38,9 @@ from incremental_assets.databases.source_checks import (
     check_null_rows,
     gone_from_source,
     shape_digest,
+    unfound_respellings,
 )
-from incremental_assets.databases.stored_state import check_key, fresh_state
+from incremental_assets.databases.stored_state import check_key, fresh_state, lacks_forms, lake_keyed
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
@@ -98,7 +99,7 @@ class TableSync(ContainerSync):
 
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
-        by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.container)
+        by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.in_lake)
         return not self._has_few_rows() or replaces_table or by_spark
 
     def is_inspected(self) -> bool:
@@ -204,18 +205,23 @@ class TableSync(ContainerSync):
             self._note_holders(container, source.transactions.holders(held_by) if moved.held_back else [])
 
     def _current(self, found: SourceTable) -> Container:
-        """The container with the columns that the source has in the snapshot, which the catalog may not know yet.
+        """The container with the columns that the source has in the snapshot, which the catalog may not know yet, and with the canonical
+        forms of its key that its table has.
 
         Raises RebuildNeeded if the primary key of an upsert has changed.
         """
-        if shape_digest(found) == shape_digest(self._definition.table):
-            self._container = self._plan.container
-        else:
-            self._container = self._definition.with_columns_of(found)
-            self._source.container = replace(self._plan, container=self._container).reading
-            check_inherited(self._container)
+        is_known = shape_digest(found) == shape_digest(self._definition.table)
+        container = self._plan.container if is_known else self._definition.with_columns_of(found)
+        self._container = lake_keyed(container, self._state, self._whole or not self._base_version)
+        self._source.container = replace(self._plan, container=self._container).reading
+        if not is_known:
+            check_inherited(container)
             if self._state is not None and not self._whole:
-                check_key(self._container, self._state)
+                check_key(container, self._state)
+        lacking = lacks_forms(container, self._container)
+        if lacking is not None and lacking not in (*self.result.warnings, *self.result.messages):
+            is_new = self._state is not None and self._state.canonical is None
+            (self.result.warnings if is_new else self.result.messages).append(lacking)
         return self._container
 
     def _advance(
@@ -243,6 +249,7 @@ class TableSync(ContainerSync):
         before = fresh_state(container, self._source.server.source) if fresh or self._state is None else self._state
         if fresh or not before.loaded:
             before = replace(before, text_columns=self._columns_as_text())
+            self.result.messages += unfound_respellings(container, self._source)
             if container.options.deletes and not self._in_pieces:
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)

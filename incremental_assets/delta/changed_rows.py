@@ -78,7 +78,7 @@ def _in_both(one: pa.Table, other: pa.Table) -> int:
 
 def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult:
     container = write_batch.container
-    names, shape, key = [c.name for c in head.columns], [(c.name, c.type) for c in head.columns], list(container.primary_key)
+    names, shape, key = [c.name for c in head.columns], [(c.name, c.type) for c in head.columns], list(container.lake_key)
     come = local_frame(spark, changed.rows).selectExpr(*align(container, shape, changed.rows.column_names))
     keys = local_frame(spark, changed.keys)
     gone = keys.join(come.selectExpr(*map(quote, key)), key, "left_anti").dropDuplicates(key)

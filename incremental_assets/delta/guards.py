@@ -76,7 +76,7 @@ def refuse_emptying(
         predicate = scope_predicate(identifier, emptied, False)
     vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     if gone is not None:
-        vanish = vanish.join(gone, list(write_batch.container.primary_key), "left_semi")
+        vanish = vanish.join(gone, list(write_batch.container.lake_key), "left_semi")
     if identifier is not None and is_one_by_one:
         conditions = (f"bool_or({scope_predicate(identifier, (window,), False)}) AS w{i}" for i, window in enumerate(emptied))
         found = vanish.selectExpr(*conditions).collect()[0]

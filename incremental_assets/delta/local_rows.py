@@ -119,7 +119,7 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
     replaces_table = write_batch.whole and head.version > 0
     if replaces_table or write_batch.only_adds:
         return None
-    key = write_batch.container.primary_key
+    key = write_batch.container.lake_key
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:

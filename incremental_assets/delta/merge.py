@@ -114,8 +114,8 @@ def _write(
     try:
         source = compared.changed.selectExpr("*", f"false AS {GONE}")
         if compared.still_there:
-            keys = list(container.primary_key)
-            # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
+            keys = list(container.lake_key)
+            # The source may treat two spellings as one key (jsonb, some collations), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
             chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(compared.still_there))]
@@ -130,23 +130,23 @@ def _write(
         if gone is not None:
             refuse_emptying(spark, table, head, write_batch, predicate, gone)
             marked = gone.count() if write_batch.deleted_at is not None else 0
-            source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {GONE}"))
+            source = source.unionByName(gone.selectExpr(*align(container, shape, container.lake_key), f"true AS {GONE}"))
         # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
         bounds = bounds if gone is None else None
-        by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.primary_key, dict(shape))
+        by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.lake_key, dict(shape))
         if by_replace_using and bounds is not None:
-            by_replace_using = not skips_files(table, container.primary_key[0], *bounds.values)
+            by_replace_using = not skips_files(table, container.lake_key[0], *bounds.values)
         statement = None
         if not by_replace_using:
-            statement = merge_statement(table, container.primary_key, names, source, bounds, write_batch.deleted_at)
+            statement = merge_statement(table, container.lake_key, names, source, bounds, write_batch.deleted_at)
         values = None
         if container.partitioned_on is not None:  # else the windows of the batch tell it
             old, new = spark.sql(f"SELECT * FROM {table.sql_name}"), source.where(f"NOT {GONE}")
-            values = partitions_touched(container, source.selectExpr(*map(quote, container.primary_key)), old, new)
+            values = partitions_touched(container, source.selectExpr(*map(quote, container.lake_key)), old, new)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         if statement is None:
-            replace_using(table, container.primary_key, names, source, write_batch.commit_metadata)
+            replace_using(table, container.lake_key, names, source, write_batch.commit_metadata)
         else:
             run_merge(spark, statement, write_batch.commit_metadata)
     finally:
@@ -221,7 +221,7 @@ class _Compared:
 
 
 def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalComparison, types: Mapping[str, str]) -> _Compared:
-    found, first = here.differences, write_batch.container.primary_key[0]
+    found, first = here.differences, write_batch.container.lake_key[0]
     bounds = key_bounds(bounds_of(here.new.column(first)), types[first])
     missing = local_frame(spark, found.missing) if found.missing.num_rows else None
     there, _ = still_there(write_batch, iter(key_texts(found.missing)))
@@ -231,7 +231,7 @@ def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalCo
 def _compared_by_spark(
     spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
 ) -> _Compared:
-    keys = write_batch.container.primary_key
+    keys = write_batch.container.lake_key
     rows, are_unique, bounds = _extent(read, keys, dict(shape)[keys[0]])
     missing, there = _missing(spark, table, write_batch, predicate, read, dict(shape))
     return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, there)
@@ -301,7 +301,7 @@ def _missing(
     The first result has all of them as a DataFrame, or is None if there are none. The second result lists those that the source still has,
     as texts (``key_text``).
     """
-    names = write_batch.container.primary_key
+    names = write_batch.container.lake_key
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]
     there = predicate if write_batch.deleted_at is None else f"({predicate}) AND {quote(MARK.name)} IS NULL"

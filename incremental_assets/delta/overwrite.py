@@ -73,7 +73,7 @@ def overwrite(
     try:
         changed = (compared.counts if compared is not None else None) or (None, None, None)
         if count and compared is None:
-            changed = _changes(spark, table, head, frame, predicate, container.primary_key)
+            changed = _changes(spark, table, head, frame, predicate, container.lake_key)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)

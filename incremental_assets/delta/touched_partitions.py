@@ -22,7 +22,7 @@ def partitions_touched(container: Container, keys: "DataFrame", rows: "DataFrame
     if axis is None or partitioning is None:
         return None
     start = f"{partition_start(axis, partitioning)} AS start"
-    found = rows.join(keys, list(container.primary_key), "left_semi").selectExpr(start)
+    found = rows.join(keys, list(container.lake_key), "left_semi").selectExpr(start)
     for frame in more:
         found = found.unionAll(frame.selectExpr(start))
     return frozenset(int(row["start"]) for row in found.distinct().collect() if row["start"] is not None)

@@ -54,6 +54,9 @@ class JdbcDialect:
                     f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}{text}"
                 )
 
+    def canonical(self, container: Container) -> Sequence[str]:
+        return ()
+
     def columns(self, container: Container) -> Sequence[Column]:
         return [one.column for one in carried_columns(container)]
 

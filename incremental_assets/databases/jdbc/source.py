@@ -97,6 +97,10 @@ class JdbcSource(JdbcReader):
     def change_log(self, slot: str) -> ChangeLog:
         raise ConfigurationError(f"{self.container.label}: the log of a database that is reached by JDBC cannot be followed.")
 
+    def loose_key(self) -> Sequence[str]:
+        """None: JDBC does not tell collations."""
+        return ()
+
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
         return f"CREATE INDEX <name> ON {relation_of(self.container)} ({quoted(column)});"

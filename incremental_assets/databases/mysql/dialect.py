@@ -46,6 +46,9 @@ class MySQLDialect:
                     f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
                 )
 
+    def canonical(self, container: Container) -> Sequence[str]:
+        return ()
+
     def columns(self, container: Container) -> Sequence[Column]:
         return [one.column for one in carried_columns(container)]
 

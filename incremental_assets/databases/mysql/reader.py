@@ -20,6 +20,7 @@ from incremental_assets.databases.mysql.queries import (
     quoted,
     relation,
     scope_predicate,
+    text_literal,
     where_clause,
 )
 from incremental_assets.databases.mysql.session import MySQLSession
@@ -200,6 +201,17 @@ class MySQLReader(MySQLSession):
         assert self.container.identifier is not None
         parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
         return int(self.value(f"select count(*) from {relation(self.container)} where {' and '.join(parts)}"))
+
+    def loose_key(self) -> Sequence[str]:
+        """See ``SourceDatabase.loose_key``. By most collations, texts are equal that differ in case, or in spaces at their end."""
+        names = ", ".join(map(text_literal, self.container.primary_key))
+        rows = self.rows(
+            f"select column_name from information_schema.columns where table_schema = {text_literal(self.container.schema)}"
+            f" and table_name = {text_literal(self.container.name)} and column_name in ({names}) and data_type not in ('enum', 'set')"
+            " and collation_name is not null and collation_name not like '%nopad_bin' and collation_name not like '%0900_bin'"
+        )
+        found = {row[0] for row in rows}
+        return [name for name in self.container.primary_key if name in found]
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""

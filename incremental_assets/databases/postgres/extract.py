@@ -19,7 +19,7 @@ from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.settings import SEARCH_PATH
-from incremental_assets.databases.postgres.types import MARKED, Carried, carry
+from incremental_assets.databases.postgres.types import MARKED, Carried, carry, carry_canonical
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -47,10 +47,15 @@ _SETTINGS = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SN
 def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
     """How each column of the container is read and decoded. ``text_columns`` are read as text, in addition to those that the YAML names.
 
-    With ``deletes: soft`` the last one is that of the marks, which the source does not have.
+    Behind a column of the key comes its canonical form, where the container has one. With ``deletes: soft`` the last column is that of the
+    marks, which the source does not have.
     """
     as_text = {*container.options.text_columns, *text_columns}
-    carried = [carry(column, as_text, server_version) for column in container.columns]
+    carried: list[Carried] = []
+    for column in container.columns:
+        carried.append(carry(column, as_text, server_version))
+        if column.name in container.canonical:
+            carried.append(carry_canonical(column))
     return [*carried, MARKED] if container.options.deletes is Deletes.SOFT else carried
 
 
@@ -126,8 +131,8 @@ def _given_keys(container: Container, carried: Sequence[Carried], keys: Sequence
     types = {column.name: column.type for column in container.columns}
     in_lake = {c.column.name: c.column.type for c in carried}
     typed: list[sql.Composable] = []
-    for i, name in enumerate(container.primary_key):
-        cast = _FROM_KEY_TEXT.get(in_lake[name], "{0}::{1}")
+    for i, (name, carried_name) in enumerate(zip(container.primary_key, container.lake_key, strict=True)):
+        cast = _FROM_KEY_TEXT.get(in_lake[carried_name], "{0}::{1}")
         typed.append(_raw(cast).format(sql.Identifier(_KEYS, f"k{i}"), _raw(types[name])))
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(container.primary_key))]
     columns = [sql.Identifier(name) for name in (*(f"k{i}" for i in range(len(arrays))), "n")]

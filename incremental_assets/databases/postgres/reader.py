@@ -45,6 +45,23 @@ _RELATION = """
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
                                      where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
 """
+# Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
+_LOOSE = """
+with recursive part(name, type, collated, typmod, depth) as (
+  select attname::text, atttypid, attcollation, atttypmod, 0 from pg_attribute where attrelid = %(r)s::regclass and attname = any(%(key)s)
+  union
+  select part.name, x.type, x.collated, x.typmod, part.depth + x.deeper from part join pg_type t on t.oid = part.type
+  cross join lateral (
+    select t.typbasetype, t.typcollation, t.typtypmod, 0 where t.typtype = 'd'
+    union all select t.typelem, part.collated, part.typmod, 1 where t.typcategory = 'A'
+    union all select rngsubtype, rngcollation, -1, 1 from pg_range where rngtypid = t.oid
+    union all select atttypid, attcollation, atttypmod, 1 from pg_attribute where attrelid = t.typrelid and attnum > 0 and t.typtype = 'c'
+  ) x(type, collated, typmod, deeper)
+)
+select distinct part.name from part join pg_type t on t.oid = part.type left join pg_collation c on c.oid = part.collated
+where not c.collisdeterministic or t.typname in ('jsonb', 'interval', 'citext', 'nummultirange') or (t.typname = 'numeric' and typmod = -1)
+   or (t.typname in ('float4', 'float8') and depth > 0)
+"""
 _HAS_FOREIGN_PARTS = """
 with recursive part(oid) as (select %(r)s::regclass::oid union select inhrelid from pg_inherits join part on inhparent = part.oid)
 select exists (select from part join pg_class using (oid) where relkind = 'f')
@@ -306,6 +323,12 @@ class PostgresReader(PostgresSession):
         parts = min(parts, len(bounds))
         chosen = [bounds[len(bounds) * i // parts] for i in range(1, parts)]
         return list(dict.fromkeys(chosen))
+
+    def loose_key(self) -> Sequence[str]:
+        """See ``SourceDatabase.loose_key``."""
+        key = [name for name in self.container.primary_key if name not in self.container.canonical]
+        found = {row[0] for row in self.rows(_LOOSE, {"r": self._regclass(), "key": key})}
+        return [name for name in key if name in found]
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""

@@ -16,6 +16,7 @@ from psycopg import sql
 
 from incremental_assets.core.container import SourceColumn
 from incremental_assets.core.deletes import MARK
+from incremental_assets.core.names import canonical_name
 from incremental_assets.core.schema import Column
 
 _NUMERIC = re.compile(r"numeric\((\d+),\s*(-?\d+)\)")
@@ -56,6 +57,12 @@ class Carried:
     is_sent_as_it_is: bool = False
 
 
+_CANONICAL = {
+    "numeric": "rtrim(rtrim(({} + 0.0)::text, '0'), '.')",
+    "interval": "justify_interval({})::text",
+    "citext": 'lower({}::text collate "default")',
+}
+"""By the type, SQL for a text that is the same for all equal values, which may look different, and of which the type makes such a value."""
 MARKED = Carried(MARK, sql.SQL("null::bigint"), "bigint", "timestamp_micros({})")
 """The mark of deleted rows in a container with ``deletes: soft``: all rows that the source has are read without it."""
 
@@ -93,6 +100,24 @@ def carry(column: SourceColumn, text_columns: Collection[str] = (), server_versi
         return carried("timestamp_ntz", epoch_micros.format(name), "bigint", decode, infinite)
     # The binary form of character(n) is its text with the padding. A cast strips it, and concat takes a third of the time of a load.
     return Carried(Column(column.name, "string"), _text(name, base), "string", "{}", is_sent_as_it_is=base == "character")
+
+
+def canonical_form(column: SourceColumn) -> sql.Composable | None:
+    """SQL for the canonical form of a column's values; None if equal values look the same, or if there is no such form.
+
+    ``numeric(p,s)`` has one spelling of each value, and extensions may be in any schema.
+    """
+    form = _CANONICAL.get(column.base.rpartition(".")[2])
+    if form is None or (column.base == "numeric" and column.type != "numeric"):
+        return None
+    return sql.SQL(form).format(sql.Identifier(column.name))  # pyright: ignore[reportArgumentType]
+
+
+def carry_canonical(column: SourceColumn) -> Carried:
+    """How the canonical form of a column is carried, which must have one."""
+    form = canonical_form(column)
+    assert form is not None
+    return Carried(Column(canonical_name(column.name), "string"), form, "string", "{}")
 
 
 def _text(name: sql.Composable, base: str) -> sql.Composable:

@@ -63,6 +63,9 @@ class SQLServerDialect:
                     ", which SQL Server compares with different precision. Name one of them, or make their types the same."
                 )
 
+    def canonical(self, container: Container) -> Sequence[str]:
+        return ()
+
     def columns(self, container: Container) -> Sequence[Column]:
         return [one.column for one in carried_columns(container)]
 

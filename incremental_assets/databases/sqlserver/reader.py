@@ -181,6 +181,11 @@ class SQLServerReader(SQLServerSession):
         """The number of rows without identifier."""
         return int(self.value(nulls_query(self.container)))
 
+    def loose_key(self) -> Sequence[str]:
+        """See ``SourceDatabase.loose_key``. By every collation, texts are equal that differ in spaces at their end."""
+        texts = ("char", "varchar", "nchar", "nvarchar")
+        return [one.name for one in self.container.columns if one.name in self.container.primary_key and one.base in texts]
+
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
         return f"CREATE INDEX <name> ON {relation(self.container)} ({quoted(column)});"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from incremental_assets.core.container import Container
@@ -23,6 +24,7 @@ from incremental_assets.databases.postgres.extract import select_of, synced_at_a
 from incremental_assets.databases.postgres.infinite import explained
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
+from incremental_assets.delta.replaced_rows import RowsOfKeys
 
 _KEYS = "incremental_assets_keys"
 _NO_LIMIT = 1 << 62
@@ -31,21 +33,29 @@ _NO_LIMIT = 1 << 62
 def rows_and_keys(
     reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key], most_bytes: int
 ) -> tuple[pa.Table, pa.Table] | None:
-    """The rows with these keys, with the columns and types of the lake, and the keys with these types, each once. None if the rows are more
-    than ``most_bytes``.
+    """The rows with these keys, with the columns and types of the lake, and the keys by which the lake tells rows apart, each once. None if
+    the rows are more than ``most_bytes``.
+
+    PostgreSQL may take two texts for the same key that the lake does not (jsonb, some collations). Then both are among the keys: the one
+    that the row had, which the log has, too, and the one that it has now.
 
     It must be called inside ``reader.snapshot()``. Raises SourceError, and ConfigurationError for values that the lake's types cannot hold.
     """
     by_name = {one.column.name: one for one in carried}
-    of_key = [by_name[name] for name in reader.container.primary_key]
+    key = list(reader.container.lake_key)
+    of_key = [by_name[name] for name in key]
     # Both are asked for at once: PostgreSQL makes the keys while the rows are looked up.
     given = _given(reader.container, keys)
     with ThreadPoolExecutor(1, "keys") as thread:
-        asked = thread.submit(_read, reader, of_key, _keys(of_key, given), _NO_LIMIT)
+        asked = thread.submit(_read, reader, of_key, _keys(of_key, _given(reader.container, keys, each_once=False)), _NO_LIMIT)
         rows = _read(reader, carried, _rows(reader.container, carried, given), most_bytes)
         found = asked.result()
     assert found is not None
-    return None if rows is None else (rows, found)
+    if rows is None:
+        return None
+    found, of_rows = found.rename_columns(key), rows.select(key)
+    other = of_rows.filter(pc.invert(RowsOfKeys(found).among(of_rows)))  # pyright: ignore[reportAttributeAccessIssue]
+    return rows, pa.concat_tables([found, other])
 
 
 def _rows(container: Container, carried: Sequence[Carried], given: sql.Composable) -> sql.Composable:
@@ -70,10 +80,11 @@ def keys_of_part(reader: PostgresReader, part: int) -> Iterator[Key]:
         yield from reader.stream(sql.SQL("select {} from {}").format(sql.SQL(", ").join(texts), sql.Identifier(schema, name)))
 
 
-def _given(container: Container, keys: Sequence[Key]) -> sql.Composable:
+def _given(container: Container, keys: Sequence[Key], *, each_once: bool = True) -> sql.Composable:
     """The keys as a table whose columns have the names and types of the container's key.
 
-    Each is in it once, and in order: so that they are looked up in an index in its own order, which is twice as fast.
+    ``each_once``: what PostgreSQL takes for the same is in it once, and in order: so that keys are looked up in an index in its own order,
+    which is twice as fast.
     """
     types = {column.name: column.type for column in container.columns}
     names = [sql.Identifier(f"k{i}") for i in range(len(container.primary_key))]
@@ -82,11 +93,13 @@ def _given(container: Container, keys: Sequence[Key]) -> sql.Composable:
         for name, column in zip(names, container.primary_key, strict=True)
     ]
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
-    return sql.SQL("(select distinct {} from unnest({}) as given({}) order by {}) as {}").format(
+    ordered = sql.SQL(" order by {}").format(sql.SQL(", ").join(sql.Literal(i + 1) for i in range(len(names))))
+    return sql.SQL("(select {} {} from unnest({}) as given({}){}) as {}").format(
+        sql.SQL("distinct") if each_once else sql.SQL(""),
         sql.SQL(", ").join(typed),
         sql.SQL(", ").join(arrays),
         sql.SQL(", ").join(names),
-        sql.SQL(", ").join(sql.Literal(i + 1) for i in range(len(names))),
+        ordered if each_once else sql.SQL(""),
         sql.Identifier(_KEYS),
     )
 
