@@ -87,3 +87,16 @@ def test_keys_that_only_the_source_takes_for_equal_do_not_double_rows(project: M
     made.sync()
     for name in ("t", "f"):
         made.assert_equal(name)
+
+
+@pytest.mark.long
+def test_the_log_of_a_captured_container_leaves_the_row_out_too(project: MakeProject) -> None:
+    """With `capture: log` the identifier is there for the partitions alone, and the row of an infinite one belongs to none."""
+    shop = project(incremental=["public.t:at:timestamp"], capture="log", containers={"t": {"partition_by": "month"}})
+    shop.execute("create table t (id int primary key, at timestamptz); insert into t values (1, '2026-01-01Z'), (2, '2026-02-01Z')")
+    set_up(shop, "t")
+    shop.one("t")
+    shop.execute("update t set at = 'infinity' where id = 2; insert into t values (3, '2026-02-02Z')")
+    line = shop.one("t")
+    assert line["status"] == "warning" and "1 rows of the source are left out" in line["message"], line
+    shop.assert_equal("t", where="id <> 2")

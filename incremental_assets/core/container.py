@@ -312,7 +312,7 @@ class Container:
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
-    ``comment`` and ``heirs`` are those of ``SourceTable``.
+    ``comment`` and ``heirs`` are those of ``SourceTable``. ``tracked_by``: of a container ``along_axis``, the identifier that it had.
     """
 
     datastore: str
@@ -336,6 +336,7 @@ class Container:
     partitioned_on: Identifier | None = None
     timezone: str = "UTC"
     heirs: Heirs | None = None
+    tracked_by: Identifier | None = None
 
     @property
     def label(self) -> str:
@@ -368,7 +369,15 @@ class Container:
         """
         if self.partitioned_on is None:
             return self
-        return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
+        options = replace(self.options, on_null=OnNull.INCLUDE)
+        return replace(self, identifier=self.partitioned_on, partitioned_on=None, tracked_by=self.identifier, options=options)
+
+    @property
+    def placed_by(self) -> tuple[SourceColumn, ...]:
+        """The columns of the identifier and of the partitions. A row with a value there that no window holds is not read."""
+        found = (self.identifier, self.partitioned_on, self.tracked_by)
+        names = {name for one in found if one is not None for name in one.columns}
+        return tuple(column for column in self.columns if column.name in names)
 
     @property
     def settings_text(self) -> str:

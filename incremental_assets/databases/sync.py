@@ -42,6 +42,7 @@ from incremental_assets.databases.source_checks import (
 )
 from incremental_assets.databases.stored_state import check_key, fresh_state
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
+from incremental_assets.databases.unplaced import note_unplaced
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
@@ -162,6 +163,8 @@ class TableSync(ContainerSync):
             scope = RowScope(tuple(windows), nulls)
             if not plan.by_partition:
                 self.result.null_rows = check_null_rows(container, source, scope)
+            if last:
+                note_unplaced(container, source, self.result)
             check_merge_key(container, source, scope)
             state = self._next_state(container, moved, scope)
             snapshot = source.snapshot_rows(source.container, state.text_columns)

@@ -118,7 +118,8 @@ def _changes(old: "DataFrame", new: "DataFrame", head: Head, by: Sequence[str]) 
     Each old row counts -1 and each new row +1 for the pair of the hash of what it is counted by and its whole row's hash. Equal rows
     cancel each other out, and what remains on both sides is an update.
     """
-    row, name = (f"xxhash64({', '.join(map(quote, names))})" for names in ([column.name for column in head.columns], by))
+    row = f"xxhash64({', '.join(quote(column.name) for column in head.columns)})"
+    name = f"xxhash64({', '.join(map(quote, by))})"
     digests = [f"{name} AS k", f"{row} AS r"]
     of_rows = old.selectExpr(*digests, "-1L AS n").unionAll(new.selectExpr(*digests, "1L AS n")).groupBy("k", "r").agg(expr("sum(n) AS n"))
     come, gone = "sum(greatest(n, 0L))", "sum(greatest(-n, 0L))"

@@ -26,14 +26,17 @@ from incremental_assets.databases.postgres.queries import (
     literal,
     null_predicate,
     partition_value,
+    placed_predicate,
     relation,
     scope_predicate,
+    unplaced_predicate,
+    user_where,
     where_clause,
 )
 from incremental_assets.databases.postgres.row_security import policies_of
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.databases.source import Highest, Policies, Relation
+from incremental_assets.databases.source import Highest, Policies, Relation, Unplaced
 
 _BUCKET_TYPES = {
     CursorType.INTEGER: "numeric",
@@ -126,7 +129,8 @@ class PostgresReader(PostgresSession):
             name=sql.Literal(self._regclass()),
             settings=sql.Literal(self.container.settings_text),
             table=relation(self.container),
-            scope=scope_predicate(self.container, windows, include_nulls),
+            # A row that gets a value which no window holds is left out, and a sync has to say so.
+            scope=scope_predicate(self.container, windows, include_nulls, with_unplaced=True),
         )
         return ".".join(self._row(query))
 
@@ -138,11 +142,7 @@ class PostgresReader(PostgresSession):
         """
         identifier = self.container.identifier
         assert identifier is not None
-        filters: list[sql.Composable] = [*where_clause(self.container)]
-        if identifier.cursor_type.is_time:
-            # Infinite values would lie above every watermark. For an identifier of one column they are filtered out, and the column's index
-            # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
-            filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
+        filters = where_clause(self.container)
         query = sql.SQL("select {} from {}").format(
             cursor_value_text(identifier.cursor_type, highest_expression(identifier)), relation(self.container)
         )
@@ -151,11 +151,11 @@ class PostgresReader(PostgresSession):
         text = self._row(query)[0]
         # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
         limit = self._limit(identifier)
-        seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
+        seen = int(text) if text is not None else None
         return Highest.limited(seen, limit.value, limit.settled, limit.clock, limit.value if identifier.sequence else None)
 
     def lowest(self) -> int | None:
-        """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one, or if it is infinite."""
+        """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one."""
         identifier = self.container.identifier
         assert identifier is not None
         scope = scope_predicate(self.container, [identifier.domain], False)
@@ -164,7 +164,7 @@ class PostgresReader(PostgresSession):
             cursor_value_text(identifier.cursor_type, lowest), relation(self.container), scope
         )
         text = self._row(query)[0]
-        return int(text) if text is not None and "infinity" not in text else None
+        return int(text) if text is not None else None
 
     def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
         """Lower bounds of the integer partitions that have rows in the windows, ascending."""
@@ -218,7 +218,8 @@ class PostgresReader(PostgresSession):
     # ------------------------------------------------------------------ the rows in the windows
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The number of rows in the windows, as PostgreSQL's planner estimates it."""
-        scope = scope_predicate(self.container, windows, include_nulls)
+        # Of a table without statistics the planner would take the ends of what windows hold for few rows.
+        scope = scope_predicate(self.container, windows, include_nulls, with_unplaced=True)
         return int(self._planned(sql.SQL("select 1 from {} where {}").format(relation(self.container), scope))["Plan Rows"])
 
     def cost(self, scope: sql.Composable) -> float:
@@ -283,6 +284,15 @@ class PostgresReader(PostgresSession):
         assert self.container.identifier is not None
         parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
         return self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), sql.SQL(" and ").join(parts)))[0]
+
+    def unplaced(self) -> Unplaced | None:
+        """See ``SourceDatabase.unplaced``."""
+        others = unplaced_predicate(self.container)
+        if others is None:
+            return None
+        condition = sql.SQL(" and ").join([others, *user_where(self.container)])
+        rows = self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), condition))[0]
+        return Unplaced(rows, sql.SQL(" and ").join(placed_predicate(self.container)).as_string(None)) if rows else None
 
     def pages(self) -> int:
         """The number of blocks of an ordinary table, which ranges of ``ctid`` divide."""

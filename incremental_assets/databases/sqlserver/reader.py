@@ -181,6 +181,9 @@ class SQLServerReader(SQLServerSession):
         """The number of rows without identifier."""
         return int(self.value(nulls_query(self.container)))
 
+    def unplaced(self) -> None:
+        """None: SQL Server has no infinity and no NaN in times and exact numbers."""
+
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
         return f"CREATE INDEX <name> ON {relation(self.container)} ({quoted(column)});"
