@@ -228,6 +228,10 @@ class SourceDatabase(Protocol):
         """The container as the source has it now, without sizes and spans; None if it no longer exists."""
         ...
 
+    def expect_readable(self) -> None:
+        """Raises SourceWaits if the source itself cannot read the container, which is a view."""
+        ...
+
     def relation(self) -> Relation:
         """The table's id and the numbers of its columns, as far as the source has them."""
         ...

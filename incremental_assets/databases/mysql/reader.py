@@ -49,6 +49,10 @@ class MySQLReader(MySQLSession):
             found = read_tables(self.live, self.container.schema, [self.container.name])
         return found[0] if found else None
 
+    def expect_readable(self) -> None:
+        """See ``SourceDatabase.expect_readable``."""
+        self.rows(f"select 1 from {relation(self.container)} limit 0")
+
     def relation(self) -> Relation:
         """A mark alone: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered.
 

@@ -78,6 +78,10 @@ class PostgresReader(PostgresSession):
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
+    def expect_readable(self) -> None:
+        """See ``SourceDatabase.expect_readable``. The query opens all tables that the view reads, and reads none of their rows."""
+        self.rows(sql.SQL("select from {} limit 0").format(relation(self.container)))
+
     def relation(self) -> Relation:
         """The OID of the table, by which a table that was dropped and created anew is recognised, and the numbers of its columns.
 

@@ -181,6 +181,9 @@ class SQLServerReader(SQLServerSession):
         """The number of rows without identifier."""
         return int(self.value(nulls_query(self.container)))
 
+    def expect_readable(self) -> None:
+        """Nothing: a view that cannot be read fails its sync with the server's message."""
+
     def unplaced(self) -> None:
         """None: SQL Server has no infinity and no NaN in times and exact numbers."""
 
