@@ -13,6 +13,7 @@ from psycopg import sql
 
 from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.errors import SourceError
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME
@@ -110,9 +111,9 @@ class PostgresReader(PostgresSession):
         It has four parts, divided by dots: the number of rows, the sum of a hash over the ``tableoid``, ``xmin`` and ``ctid`` of each row,
         a hash of the columns, and a hash of the settings. PostgreSQL writes a new ``xmin`` and ``ctid`` with each insert and update, and a
         sum does not depend on the order of the rows. The result is None for views and foreign tables, whose rows have no ``xmin``, and for
-        tables of which a foreign table is a part.
+        tables of which a foreign table is a part; nor for a role that is granted columns alone, which does not see it.
         """
-        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
+        if not self.has_whole_table or self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
             return None
         has_parts = self.container.kind is Kind.PARTITIONED or self.container.inherited is Inherited.INCLUDE
         if has_parts and self._row(_HAS_FOREIGN_PARTS, {"r": self._regclass()})[0]:
@@ -136,7 +137,15 @@ class PostgresReader(PostgresSession):
             # A row that gets a value which no window holds is left out, and a sync has to say so.
             scope=scope_predicate(self.container, windows, include_nulls, with_unplaced=True),
         )
-        return ".".join(self._row(query))
+        try:
+            return ".".join(self._row(query))
+        except SourceError:
+            if self.snapshot_id is not None:
+                raise
+            self.has_whole_table = bool(self._row("select has_table_privilege(%(r)s::regclass, 'select')", {"r": self._regclass()})[0])
+            if self.has_whole_table:
+                raise
+            return None
 
     # ------------------------------------------------------------------ the highest identifier, and open transactions
     def highest(self) -> Highest:
