@@ -120,7 +120,6 @@ REVIEWED = {
         for one in ("hash_of(texts)", "hash_of(line)", "query", "value", "inner", "texts", "self._in(scope)", "self._rows")
     },
     ("files/hashed_rows.py", "chosen"): NUMBER,
-    ("databases/postgres/infinite.py", "quoted"): MESSAGE,
     ("databases/mysql/connection.py", "label"): MESSAGE,
     **{("databases/mysql/rows.py", one): MESSAGE for one in ("container.label", "where", "container.name", "one.column.name")},
     **{("databases/mysql/session.py", one): MESSAGE for one in ("container.label", "found[0][0]", "container.name")},

@@ -109,3 +109,16 @@ def test_a_respelled_key_has_one_row_however_the_changes_are_divided(
     made.sync()
     assert sorted(made.rows("n", "k, note")) == [("1.5", "a"), ("2.500", "d"), ("3.0", "e")]
     assert sorted(made.rows("j", "k, note")) == [("1.5", "a"), ("3.0", "e"), ("[2.500]", "d")]
+
+
+@pytest.mark.long
+def test_the_log_of_a_captured_container_leaves_the_row_out_too(project: MakeProject) -> None:
+    """With `capture: log` the identifier is there for the partitions alone, and the row of an infinite one belongs to none."""
+    shop = project(incremental=["public.t:at:timestamp"], capture="log", containers={"t": {"partition_by": "month"}})
+    shop.execute("create table t (id int primary key, at timestamptz); insert into t values (1, '2026-01-01Z'), (2, '2026-02-01Z')")
+    set_up(shop, "t")
+    shop.one("t")
+    shop.execute("update t set at = 'infinity' where id = 2; insert into t values (3, '2026-02-02Z')")
+    line = shop.one("t")
+    assert line["status"] == "warning" and "1 rows of the source are left out" in line["message"], line
+    shop.assert_equal("t", where="id <> 2")

@@ -313,7 +313,8 @@ class Container:
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
     ``comment`` and ``heirs`` are those of ``SourceTable``. ``canonical``: those columns of the key in which equal values may look different
-    to the source (1 and 1.0), and of which the lake has the canonical form, too, in a column of its own.
+    to the source (1 and 1.0), and of which the lake has the canonical form, too, in a column of its own. ``tracked_by``: of a container
+    ``along_axis``, the identifier that it had.
     """
 
     datastore: str
@@ -338,6 +339,7 @@ class Container:
     timezone: str = "UTC"
     heirs: Heirs | None = None
     canonical: tuple[str, ...] = ()
+    tracked_by: Identifier | None = None
 
     @property
     def label(self) -> str:
@@ -370,7 +372,15 @@ class Container:
         """
         if self.partitioned_on is None:
             return self
-        return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
+        options = replace(self.options, on_null=OnNull.INCLUDE)
+        return replace(self, identifier=self.partitioned_on, partitioned_on=None, tracked_by=self.identifier, options=options)
+
+    @property
+    def placed_by(self) -> tuple[SourceColumn, ...]:
+        """The columns of the identifier and of the partitions. A row with a value there that no window holds is not read."""
+        found = (self.identifier, self.partitioned_on, self.tracked_by)
+        names = {name for one in found if one is not None for name in one.columns}
+        return tuple(column for column in self.columns if column.name in names)
 
     @property
     def lake_key(self) -> tuple[str, ...]:

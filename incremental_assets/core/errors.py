@@ -33,6 +33,10 @@ class SourceUnreachable(SourceError):
     """Remedy: make the source reachable. No container of the datastore can be synced until then."""
 
 
+class SourceWaits(SourceError):
+    """The source itself cannot read the container, such as a view. Remedy: repair it there; the next sync then reads it by itself."""
+
+
 class OutOfTime(SourceError):
     """A query was cancelled at the deadline of ``core.time_limit``. Remedy: none if a later attempt has more time; else a faster query."""
 

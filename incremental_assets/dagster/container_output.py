@@ -60,7 +60,8 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         outcomes.append(outcome)
         # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
         # in them.
-        replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
+        one = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
+        replaced_whole = one and outcome.axis_values is None  # else rows have moved to other partitions
     scope.progress.counts()
     with lake_errors(container.label, table.url):
         left_out = set(sync.result.left_out)

@@ -14,7 +14,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import missing
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container, RowSecurity, SourceColumn, SourceTable
-from incremental_assets.core.errors import ContainerMissing, SourceError
+from incremental_assets.core.errors import ContainerMissing, SourceError, SourceWaits
 from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
@@ -31,7 +31,7 @@ from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.dialect import Dialect
-from incremental_assets.databases.plan import TablePlan, make_plan
+from incremental_assets.databases.plan import TablePlan, make_plan, undecided
 from incremental_assets.databases.recreated import decided
 from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -74,20 +74,42 @@ class TableAdapter:
             table = LakeTable(lake, *container.key_path)
             if definition.missing_since is not None and reader.table() is None:
                 raise ContainerMissing(missing(definition))
-            axis, table_found = container.axis, definition.table
-            if axis is not None and (table_found.span is None or _is_of_another_column(table_found, container)):
-                reader.estimate((EVERYTHING,), True)  # where it fails, its error says why the catalog has found nothing
-                raise SourceError(
-                    f"{container.label}: what its {'/'.join(axis.columns)} begins with is not known yet, and its "
-                    f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
-                )
-            # The table exists in the lake, but Dagster has no partition of it: DAGSTER_HOME was deleted or replaced.
-            if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
-                partitions = self._listed_again(instance, reader, partitions)
-            known = events or {}
-            event = known[container.label] if container.label in known else newest_watermark(instance, container)
-            plan = self._made(instance, container, reader, table, partitions, request, event, counts)
-            keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
+            try:
+                return self._planned(instance, request, definition, reader, table, partitions, events or {}, counts)
+            except SourceWaits as waits:
+                if request.mode is not Mode.INCREMENTAL or request.reset or request.audit is not None:
+                    raise
+                plan, reason = undecided(container, request, table.head(), None, None, ()), str(waits).removeprefix(f"{container.label}: ")
+                return replace(plan, reason=reason, watermark=newest_watermark(instance, container), alarm=True), []
+
+    def _planned(
+        self,
+        instance: dg.DagsterInstance,
+        request: Request,
+        definition: TableDefinition,
+        reader: SourceDatabase,
+        table: LakeTable,
+        partitions: Partitions | None,
+        events: Mapping[str, int | None],
+        counts: SlotCounts | None,
+    ) -> tuple[TablePlan, list[str]]:
+        """See ``plan``. Raises SourceWaits where the source cannot read the container."""
+        container = definition.container
+        if container.kind.is_view:
+            reader.expect_readable()
+        axis, table_found = container.axis, definition.table
+        if axis is not None and (table_found.span is None or _is_of_another_column(table_found, container)):
+            reader.estimate((EVERYTHING,), True)  # where it fails, its error says why the catalog has found nothing
+            raise SourceError(
+                f"{container.label}: what its {'/'.join(axis.columns)} begins with is not known yet, and its "
+                f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
+            )
+        # The table exists in the lake, but Dagster has no partition of it: DAGSTER_HOME was deleted or replaced.
+        if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
+            partitions = self._listed_again(instance, reader, partitions)
+        event = events[container.label] if container.label in events else newest_watermark(instance, container)
+        plan = self._made(instance, container, reader, table, partitions, request, event, counts)
+        keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
         return plan, keys
 
     def begin(

@@ -18,6 +18,7 @@ from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.hidden_rows import policies_in_force, said_of
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, along_axis
+from incremental_assets.databases.unplaced import said_of as unplaced_said
 from incremental_assets.delta.hashed_rows import LakeHashedRows
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -55,8 +56,9 @@ def audit(
     types = {column.name.lower(): column.type for column in columns}
     key_types = [types[name.lower()] for name in key_of(container, columns)]
     shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
-    hidden = said_of(policies_in_force(container, source))
-    found = replace(found, notes=(*found.notes, hidden) if hidden else found.notes)
+    hidden, unplaced = said_of(policies_in_force(container, source)), source.unplaced()
+    left_out = [hidden] * bool(hidden) + ([unplaced_said(container, unplaced)] if unplaced is not None else [])
+    found = replace(found, notes=(*found.notes, *left_out))
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started, following=following)
 
 

@@ -33,6 +33,7 @@ from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import gone_from_source
 from incremental_assets.databases.sync import TableSync
+from incremental_assets.databases.unplaced import note_unplaced
 from incremental_assets.delta.local_rows import local_frame
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.result import LSN
@@ -178,6 +179,8 @@ class CapturedSync(TableSync):
         changed = self._next_rows(before.text_columns)
         self._fetch_keys()
         is_last = not self._keys
+        if is_last and self._commits == 0:
+            note_unplaced(container, source, self.result)
         state = replace(
             before,
             capture=self._next if is_last else before.capture,

@@ -83,6 +83,17 @@ class Policies:
 
 
 @dataclass(frozen=True)
+class Unplaced:
+    """Rows that are not read, as no window holds the value of their identifier or of what their partitions go by.
+
+    ``rows``: how many there are. ``where``: a condition in the source's SQL for all other rows.
+    """
+
+    rows: int
+    where: str
+
+
+@dataclass(frozen=True)
 class Highest:
     """The highest identifier of a container, at one moment. Values are integers of the cursor type.
 
@@ -217,6 +228,10 @@ class SourceDatabase(Protocol):
         """The container as the source has it now, without sizes and spans; None if it no longer exists."""
         ...
 
+    def expect_readable(self) -> None:
+        """Raises SourceWaits if the source itself cannot read the container, which is a view."""
+        ...
+
     def relation(self) -> Relation:
         """The table's id and the numbers of its columns, as far as the source has them."""
         ...
@@ -257,7 +272,7 @@ class SourceDatabase(Protocol):
         ...
 
     def lowest(self) -> int | None:
-        """The lowest identifier in the container's domain; None if no row has one, or if it is infinite."""
+        """The lowest identifier in the container's domain; None if no row has one."""
         ...
 
     def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
@@ -292,6 +307,10 @@ class SourceDatabase(Protocol):
         """The number of rows without identifier."""
         ...
 
+    def unplaced(self) -> Unplaced | None:
+        """The rows whose identifier no window holds; None if there are none."""
+        ...
+
     def duplicate_keys(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
         """A primary key (as text) that is NULL or occurs more than once in the windows; None if there is no such key."""
         ...
@@ -299,8 +318,7 @@ class SourceDatabase(Protocol):
     def infinite_columns(self, container: Container, windows: Sequence[Window], *, sampled: bool = False) -> tuple[str, ...]:
         """The columns with values that no type of the lake can hold, which are therefore carried as text.
 
-        ``sampled``: if a sample of the rows has no such value, the others are not looked at, and the result is empty. Raises
-        ConfigurationError if the identifier has such values.
+        ``sampled``: if a sample of the rows has no such value, the others are not looked at, and the result is empty.
         """
         ...
 

@@ -26,6 +26,7 @@ from incremental_assets.databases.audit import audit
 from incremental_assets.databases.column_numbers import unknown_numbers
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
+from incremental_assets.databases.left_rows import left_without_key
 from incremental_assets.databases.next_state import next_state, set_back, unfilled_after
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan
@@ -42,6 +43,7 @@ from incremental_assets.databases.source_checks import (
 )
 from incremental_assets.databases.stored_state import check_key, fresh_state, lacks_forms, lake_keyed
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
+from incremental_assets.databases.unplaced import note_unplaced
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
@@ -162,6 +164,8 @@ class TableSync(ContainerSync):
             scope = RowScope(tuple(windows), nulls)
             if not plan.by_partition:
                 self.result.null_rows = check_null_rows(container, source, scope)
+            if last:
+                note_unplaced(container, source, self.result)
             check_merge_key(container, source, scope)
             state = self._next_state(container, moved, scope)
             snapshot = source.snapshot_rows(source.container, state.text_columns)
@@ -402,6 +406,8 @@ class TableSync(ContainerSync):
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._source.snapshot_seconds, 3)
         self.result.messages += outcome.evolution.messages()
+        left = left_without_key(write_batch, outcome) if self._plan.action is Action.SYNC else None
+        self.result.warnings += [left] if left is not None else []
         self.result.unfilled = after
         if after is not None and after != before:
             is_new = before is None or bool(without(after.windows, before.windows))

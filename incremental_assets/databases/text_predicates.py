@@ -84,11 +84,15 @@ class TextPredicates(ABC):
                 if include_nulls:
                     either.append(self.nulls(identifier))
                 parts.append(f"({' or '.join(either)})" if either else self.false)
-        return " and ".join([*parts, *self.where(container)]) or self.true
+        return " and ".join([*parts, *self.where(container), *self.placed(container)]) or self.true
 
     def domain(self, container: Container) -> str:
         """A condition for all rows that belong to the container: those in its domain and, if they are carried, those without identifier."""
         return self.scope(container, [container.identifier.domain] if container.identifier else [], container.has_null_identifiers)
+
+    def placed(self, container: Container) -> list[str]:
+        """Conditions for the rows whose identifier and partition a window can hold. Most databases have no other values."""
+        return []
 
     def where(self, container: Container) -> list[str]:
         """The condition in the YAML's ``where:``, as a list that is empty or has one element."""

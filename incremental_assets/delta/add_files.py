@@ -58,7 +58,7 @@ def add_files(
         return _add(table, head, write_batch, found, spark, log_info)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
     # still the old one: the next sync finds these rows in the table and replaces them.
-    before = overwrite(spark, table, head, found.replaced)
+    before = overwrite(spark, table, head, found.replaced, read_apart=write_batch.windows)
     after = _add(table, newest(table), write_batch, found, spark, log_info)
     return replace(
         after,

@@ -66,14 +66,15 @@ class LocalDifferences:
 class LocalComparison:
     """The rows of a write batch (``new``), and those of the lake in the same windows (``old``), with the same columns.
 
-    ``key``: the primary key. ``is_upsert``: whether the rows are written by key, wherever in the table the old ones are. ``deleted_at``:
-    see ``WriteBatch``; old rows that are marked already are not missing.
+    ``key``: the primary key. ``is_upsert``: whether the rows are written by key, wherever in the table the old ones are. ``counted_by``:
+    see the function. ``deleted_at``: see ``WriteBatch``; old rows that are marked already are not missing.
     """
 
     old: pa.Table
     new: pa.Table
     key: Sequence[str]
     is_upsert: bool
+    counted_by: Sequence[str] = ()
     deleted_at: int | None = None
 
     @functools.cached_property
@@ -87,7 +88,7 @@ class LocalComparison:
     @functools.cached_property
     def counts(self) -> tuple[int, int, int] | None:
         """The numbers of (inserted, updated, deleted) rows; None of an upsert, whose old rows may be in other windows."""
-        return None if self.is_upsert else counted_changes(self._differing, self.new.column_names, self.key)
+        return None if self.is_upsert else counted_changes(self._differing, self.new.column_names, self.counted_by or self.key)
 
     @property
     def is_equal(self) -> bool:
@@ -128,7 +129,18 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
         if new is None or (is_upsert and not has_unique_keys(new, key)):
             return None
         old = rows_of_lake(table, head, write_batch) if reading is None else reading.result()
-    return None if old is None else LocalComparison(old, new, key, is_upsert, write_batch.deleted_at)
+    return None if old is None else LocalComparison(old, new, key, is_upsert, counted_by(write_batch), write_batch.deleted_at)
+
+
+def counted_by(write_batch: WriteBatch) -> tuple[str, ...]:
+    """The columns by which an old row and a new one are counted as one that was updated: the primary key.
+
+    Without a key it is all columns but the identifier, so that a deleted row is one that is in the windows with no identifier any more.
+    """
+    identifier = write_batch.identifier if write_batch.files is None else None
+    apart = identifier.columns if identifier is not None else ()
+    names = tuple(column.name for column in write_batch.columns)
+    return write_batch.container.lake_key or tuple(name for name in names if name not in apart) or names
 
 
 def unmarked(rows: pa.Table) -> pa.Table:

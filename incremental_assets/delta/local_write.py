@@ -29,6 +29,7 @@ from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
+from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
 from incremental_assets.delta.table import Head, LakeTable
@@ -184,7 +185,7 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None
     _, updated, deleted = compared.counts
     if not updated and not deleted:
         return Chosen(compared.added())
-    if not _may_delete(write_batch):
+    if not _may_delete(write_batch) or (deleted and is_followed(write_batch) and have_moved(write_batch, compared)):
         return None
     if write_batch.files is not None:
         return Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)

@@ -118,7 +118,7 @@ def _write(
             # The source may treat two spellings as one key (jsonb, some collations), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
-            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(compared.still_there))]
+            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in lookups(iter(compared.still_there))]
             came = read().selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys)
             held.append(PersistedRows(spark, moved))
@@ -233,7 +233,7 @@ def _compared_by_spark(
 ) -> _Compared:
     keys = write_batch.container.lake_key
     rows, are_unique, bounds = _extent(read, keys, dict(shape)[keys[0]])
-    missing, there = _missing(spark, table, write_batch, predicate, read, dict(shape))
+    missing, there = missing_keys(spark, table, write_batch, predicate, read, dict(shape))
     return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, there)
 
 
@@ -293,7 +293,7 @@ _LITERALS = {
 """Expressions of Spark SQL that turn a key's text (``key_text``) back into the same value, for the types whose text is exact."""
 
 
-def _missing(
+def missing_keys(
     spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, predicate: str, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
     """The keys that the lake has in the windows and the read did not return.
@@ -317,12 +317,13 @@ def still_there(write_batch: WriteBatch, missing: Iterator[tuple[str, ...]]) -> 
     assert write_batch.by_key is not None
     found: list[tuple[str, ...]] = []
     any_missing = False
-    for chunk in _chunks(missing):
+    for chunk in lookups(missing):
         any_missing = True
         found += [chunk[position] for position in write_batch.by_key.existing(chunk)]
     return found, any_missing
 
 
-def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+def lookups(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    """The keys, as many at a time as one query looks up."""
     while chunk := list(itertools.islice(rows, KEYS_A_LOOKUP)):
         yield chunk

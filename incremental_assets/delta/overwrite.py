@@ -6,12 +6,15 @@ upsert (``merge``). The strategies ``append`` and ``snapshot`` are written this 
 
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.window import Window
 from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.local_rows import LocalComparison, local_frame
+from incremental_assets.delta.local_rows import LocalComparison, counted_by, local_frame
+from incremental_assets.delta.moved_rows import is_followed, left_rows, replace_and_move, replaced_rows
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -31,11 +34,17 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 
 
 def overwrite(
-    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison | None = None
+    spark: "SparkSession",
+    table: LakeTable,
+    head: Head,
+    write_batch: WriteBatch,
+    compared: LocalComparison | None = None,
+    read_apart: Sequence[Window] = (),
 ) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
 
-    ``compared``: its rows and the comparison with those of the lake, if this process has made it.
+    ``compared``: its rows and the comparison with those of the lake, if this process has made it. ``read_apart``: windows of which the
+    rows are read for another commit.
 
     Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
     source's snapshot is no longer held.
@@ -57,7 +66,6 @@ def overwrite(
             predicate = scope_predicate(write_batch.identifier, write_batch.windows, write_batch.include_nulls)
         if predicate != "true":
             writer_options["replaceWhere"] = predicate
-    refuse_emptying(spark, table, head, write_batch, predicate)
     if container.axis is not None:
         # The rows of each file are sorted as partitions are, so that a later read of one window can skip the other pages of the file.
         by = container.axis.columns if write_batch.files is None else (FILE.name,)
@@ -67,39 +75,53 @@ def overwrite(
     count = replaces and comparable and not write_batch.only_adds
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
-    # Spark would read the rows from the source twice, to count the changes and to write them.
-    held = PersistedRows(spark, frame) if count and local is None else None
-    frame = held.frame if held is not None else frame
+    follows = replaces and not only_adds and is_followed(write_batch)
+    # Spark would read the rows from the source several times, to find what has changed and to write them.
+    held = [PersistedRows(spark, frame)] if (count or follows) and local is None else []
+    frame = held[0].frame if held else frame
     try:
-        changed = (compared.counts if compared is not None else None) or (None, None, None)
-        if count and compared is None:
-            changed = _changes(spark, table, head, frame, predicate, container.lake_key)
+        gone, moved, keys, values = None, None, None, None
+        if follows:
+            gone, moved = left_rows(spark, table, head, write_batch, predicate, frame, read_apart)
+        if moved is not None:
+            held.append(PersistedRows(spark, moved))
+            moved = held[-1].frame
+            keys = moved.selectExpr(*map(quote, container.lake_key))
+            frame = frame.unionByName(moved)
+            gone = gone.join(keys, keys.columns, "left_anti") if gone is not None else None
+        refuse_emptying(spark, table, head, write_batch, predicate, gone)
+        changed = (compared.counts if compared is not None and moved is None else None) or (None, None, None)
+        if count and None in changed:
+            old = replaced_rows(spark, table, predicate, keys)
+            changed = _changes(old, frame, head, counted_by(write_batch))
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
-        frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
+        if keys is None:
+            frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
+        else:
+            values = replace_and_move(spark, table, head, write_batch, predicate, frame, keys)
     finally:
-        if held is not None:
-            held.release()
+        for rows_held in held:
+            rows_held.release()
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
+    if keys is not None:
+        return WriteResult(metrics.get("numTargetRowsInserted", 0), *changed, after.version, after.version, axis_values=values)
     # If Delta rewrites a file in which only some rows are replaced, the other rows are copied, and numOutputRows counts them, too.
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)
     return WriteResult(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
 
 
-def _changes(
-    spark: "SparkSession", table: LakeTable, head: Head, frame: "DataFrame", predicate: str, key: tuple[str, ...]
-) -> tuple[int, int, int]:
-    """The numbers of (inserted, updated, deleted) rows if the rows of the table within ``predicate`` are replaced by those of ``frame``.
+def _changes(old: "DataFrame", new: "DataFrame", head: Head, by: Sequence[str]) -> tuple[int, int, int]:
+    """The numbers of (inserted, updated, deleted) rows if the old rows of the table are replaced by the new ones.
 
-    Each old row counts -1 and each new row +1 for the pair of its key's hash and its whole row's hash. Equal rows cancel each other out,
-    and what remains on both sides for one key is an update. Without a key, a changed row counts as one deletion and one insertion.
+    Each old row counts -1 and each new row +1 for the pair of the hash of what it is counted by and its whole row's hash. Equal rows
+    cancel each other out, and what remains on both sides is an update.
     """
     row = f"xxhash64({', '.join(quote(column.name) for column in head.columns)})"
-    name = f"xxhash64({', '.join(map(quote, key))})" if key else row
+    name = f"xxhash64({', '.join(map(quote, by))})"
     digests = [f"{name} AS k", f"{row} AS r"]
-    before = spark.sql(f"SELECT {', '.join(digests)}, -1L AS n FROM {table.sql_name} WHERE {predicate}")
-    of_rows = before.unionAll(frame.selectExpr(*digests, "1L AS n")).groupBy("k", "r").agg(expr("sum(n) AS n"))
+    of_rows = old.selectExpr(*digests, "-1L AS n").unionAll(new.selectExpr(*digests, "1L AS n")).groupBy("k", "r").agg(expr("sum(n) AS n"))
     come, gone = "sum(greatest(n, 0L))", "sum(greatest(-n, 0L))"
     of_keys = of_rows.groupBy("k").agg(expr(f"{come} AS come"), expr(f"{gone} AS gone"))
     counted = of_keys.selectExpr("sum(come - least(come, gone))", "sum(least(come, gone))", "sum(gone - least(come, gone))").collect()[0]

@@ -62,3 +62,24 @@ def test_a_sync_that_holds_up_an_alter_for_too_long_is_ended(shop: Callable[...,
             source.still_there()
         assert got_through
     assert project.ask("show columns from orders like 'value'")
+
+
+@pytest.mark.long
+def test_a_view_without_its_definer_waits_and_then_comes_by_itself(shop: Callable[..., MySQLProject]) -> None:
+    """The user who made the view left. It cannot be read until somebody repairs it, and the other containers must be synced."""
+    project = shop(incremental=["v:id:integer!upsert"], containers={"v": {"primary_key": ["id"]}})
+    remade = ("create user gone@localhost", f"grant all on {project.database}.* to gone@localhost")
+    project.execute("drop user if exists gone@localhost", *remade, "create table t (id int primary key)", "insert into t values (1)")
+    project.execute(*(f"create definer = gone@localhost sql security definer view {name} as select * from t" for name in ("v", "w")))
+    project.execute("drop user gone@localhost")
+    lines = project.sync()
+    assert lines["t"]["status"] == "synced"
+    for name in ("v", "w"):
+        assert lines[name]["status"] == "warning" and lines[name]["message"].startswith("it waits: The user specified as a definer"), lines
+    project.execute(*remade)
+    assert {line["status"] for name, line in project.sync().items() if name != "t"} == {"synced"}
+    project.execute("drop user gone@localhost")
+    assert {line["status"] for name, line in project.sync(stale=True).items() if name != "t"} == {"warning"}
+    project.execute(*remade, "insert into t values (2)")
+    assert {line["status"] for line in project.sync(stale=True).values()} == {"synced"}
+    project.execute("drop user gone@localhost")

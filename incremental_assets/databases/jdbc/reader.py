@@ -174,6 +174,12 @@ class JdbcReader:
         assert self.container.identifier is not None
         return self._count(" and ".join([null_predicate(self.container.identifier), *where_clause(self.container)]))
 
+    def expect_readable(self) -> None:
+        """Nothing: databases have no common word for a view that they cannot read. It fails its sync."""
+
+    def unplaced(self) -> None:
+        """None: JDBC has no word for values such as infinity. They fail the read."""
+
     def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
         """See ``SourceDatabase.partitions_with_values``."""
         identifier, partitioning = self.container.identifier, self.container.partitioning

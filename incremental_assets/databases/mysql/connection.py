@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable, SourceWaits
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.address import DatabaseAddress
 from incremental_assets.databases.mysql.settings import of_session
@@ -29,6 +29,8 @@ DENIED = (1044, 1142, 1143, 1227, 1370)
 LOCK_TIMEOUT, TABLE_CHANGED, KILLED, TIMED_OUT = 1205, 1412, 1317, (1969, 3024)
 HIDDEN_VIEW = 1345
 """EXPLAIN of a view needs privileges on the tables that it reads."""
+UNREADABLE_VIEW = (1356, 1449)
+"""The errors for a view whose tables or columns are gone or not granted to its definer, and for one whose definer is gone."""
 
 Row = tuple[str | None, ...]
 
@@ -238,6 +240,8 @@ def source_errors(label: str, address: MySQLAddress) -> Iterator[None]:
             message = f"{label}: the table is locked by an ALTER, TRUNCATE or LOCK TABLES of another session; sync again later."
         elif number == TABLE_CHANGED:
             message = f"{label}: the table was altered or truncated while its snapshot was taken; nothing was written. Sync again."
+        elif number in UNREADABLE_VIEW:
+            raise SourceWaits(f"{label}: it waits: {what} The first sync after the view was repaired reads it by itself.") from error
         elif number in TIMED_OUT and seconds_left() is not None:
             raise OutOfTime(f"{label}: a query took longer than there was time for it: {what}") from error
         elif number in TIMED_OUT or number == KILLED:

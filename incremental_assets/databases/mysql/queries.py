@@ -7,11 +7,13 @@ All SQL text of this package is made of the functions here: names are quoted by 
 hexadecimal digits of their bytes. The only free text is the ``where:`` of the YAML, whose author could run any SQL anyway.
 """
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, SourceColumn
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.databases.text_predicates import TextPredicates
 
+_FIRST = "date'0001-01-01'"
+"""The first day that is no zero date. Of these, those with a year but without a month or a day are refused when they are read."""
 _DAY_0 = 719_528
 """What ``to_days`` gives for 1970-01-01."""
 _LITERAL = {CursorType.DATE: "date", CursorType.TIMESTAMP_NTZ: "timestamp", CursorType.TIMESTAMP: "timestamp"}
@@ -41,14 +43,30 @@ class _Predicates(TextPredicates):
     def time_literal(self, cursor_type: CursorType, text: str) -> str:
         return f"{_LITERAL[cursor_type]}'{text}'"
 
+    def placed(self, container: Container) -> list[str]:
+        """Zero dates lie below all others. To MySQL, one ``is null`` where the column is NOT NULL."""
+        return [
+            f"{name} >= {_FIRST}" if column.not_null else f"({name} is null or {name} >= {_FIRST})"
+            for name, column in ((quoted(column.name), column) for column in _timed(container))
+        ]
+
     def greater(self, one: str, other: str) -> str:
         return f"greatest(coalesce({one}, {other}), coalesce({other}, {one}))"
+
+
+def _timed(container: Container) -> list[SourceColumn]:
+    return [column for column in container.placed_by if column.base in ("date", "datetime", "timestamp")]
+
+
+def unplaced_predicate(container: Container) -> str | None:
+    """A condition for the rows with a zero date in a column by which they are placed; None if there is no such column."""
+    return " or ".join(f"{quoted(column.name)} < {_FIRST}" for column in _timed(container)) or None
 
 
 _PREDICATES = _Predicates()
 literal, identifier_expression = _PREDICATES.literal, _PREDICATES.identifier_expression
 null_predicate, scope_predicate, domain_predicate = _PREDICATES.nulls, _PREDICATES.scope, _PREDICATES.domain
-where_clause = _PREDICATES.where
+where_clause, placed_predicate = _PREDICATES.where, _PREDICATES.placed
 
 
 def days_of(sql: str) -> str:

@@ -17,16 +17,18 @@ from incremental_assets.databases.mysql.queries import (
     identifier_expression,
     null_predicate,
     partition_value,
+    placed_predicate,
     quoted,
     relation,
     scope_predicate,
     text_literal,
+    unplaced_predicate,
     where_clause,
 )
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
 from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
-from incremental_assets.databases.source import Highest, Policies, Relation
+from incremental_assets.databases.source import Highest, Policies, Relation, Unplaced
 
 _CREATED = "select create_time from information_schema.tables where table_schema = %s and table_name = %s"
 _NAMES = "select column_name from information_schema.columns where table_schema = %s and table_name = %s order by ordinal_position"
@@ -47,6 +49,10 @@ class MySQLReader(MySQLSession):
         with source_errors(self.container.label, self.address):
             found = read_tables(self.live, self.container.schema, [self.container.name])
         return found[0] if found else None
+
+    def expect_readable(self) -> None:
+        """See ``SourceDatabase.expect_readable``."""
+        self.rows(f"select 1 from {relation(self.container)} limit 0")
 
     def relation(self) -> Relation:
         """A mark alone: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered.
@@ -101,7 +107,7 @@ class MySQLReader(MySQLSession):
         assert identifier is not None
         found: list[int] = []
         for name in identifier.columns:
-            where = " and ".join(where_clause(container)) or "true"
+            where = " and ".join([*where_clause(container), *placed_predicate(container)]) or "true"
             text = self.value(f"select max({quoted(name)}) from {relation(container)} where {where}")
             if text is not None and not is_zero_date(text):
                 found.append(parse_value(identifier.cursor_type, text))
@@ -212,6 +218,15 @@ class MySQLReader(MySQLSession):
         )
         found = {row[0] for row in rows}
         return [name for name in self.container.primary_key if name in found]
+
+    def unplaced(self) -> Unplaced | None:
+        """See ``SourceDatabase.unplaced``."""
+        others = unplaced_predicate(self.container)
+        if others is None:
+            return None
+        parts = [f"({others})", *where_clause(self.container)]
+        rows = int(self.value(f"select count(*) from {relation(self.container)} where {' and '.join(parts)}"))
+        return Unplaced(rows, " and ".join(placed_predicate(self.container))) if rows else None
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""

@@ -54,7 +54,8 @@ def _cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable
     container = reader.container
     most = min(container.options.readers or read.most_readers, read.most_readers)
     is_whole = container.identifier is None or any(w.lower is None and w.upper is None for w in read.windows)
-    if is_whole and container.is_one_table:
+    has_pages = container.is_one_table and reader.has_whole_table
+    if is_whole and has_pages:
         pages = reader.pages()
         readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
         return ctid_cuts(pages, min(readers, most)), 1.0
@@ -65,7 +66,7 @@ def _cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable
     if container.identifier is None:
         return ordering_cuts(reader, readers), None
     by_identifier = _identifier_cuts(reader, read, readers)
-    if readers > 1 and container.is_one_table and reader.server.version >= FIRST_WITH_TID_RANGES:
+    if readers > 1 and has_pages and reader.server.version >= FIRST_WITH_TID_RANGES:
         by_pages = ctid_cuts(reader.pages(), readers)
         scope = scope_predicate(container, read.windows, read.include_nulls)
         # Where the rows lie in no order of the identifier, or it has no index, each reader of a part of it reads most of the table's pages.

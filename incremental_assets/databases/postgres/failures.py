@@ -8,10 +8,13 @@ from collections.abc import Iterator
 
 import psycopg
 
-from incremental_assets.core.errors import OutOfTime, SourceError
+from incremental_assets.core.errors import OutOfTime, SourceError, SourceWaits
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.postgres.connection import PostgresAddress, reason_of
 from incremental_assets.databases.postgres.row_security import is_refused, refusal
+
+_NOT_POPULATED = "has not been populated"
+"""What PostgreSQL says of a materialized view that was created or refreshed WITH NO DATA."""
 
 
 @contextlib.contextmanager
@@ -27,7 +30,10 @@ def source_errors(label: str, address: PostgresAddress, relation: str | None = N
         name = reason_of(error, address.password)
         if is_refused(error):
             raise refusal(label, address, relation, name) from error
-        raise SourceError(f"{label}: {name} Grant it: GRANT SELECT ON <table> TO {address.user}; (and USAGE on its schema).") from error
+        raise SourceError(
+            f"{label}: {name} Grant it: GRANT SELECT ON <table> TO {address.user}; (and USAGE on its schema). A view's owner needs what "
+            "the view reads."
+        ) from error
     except psycopg.errors.UndefinedTable as error:
         raise SourceError(f"{label}: {reason_of(error, address.password)} Dropped or renamed? Run: incremental-assets catalog") from error
     except psycopg.errors.UndefinedColumn as error:
@@ -43,6 +49,9 @@ def source_errors(label: str, address: PostgresAddress, relation: str | None = N
             ) from error
         raise OutOfTime(f"{label}: a query took longer than there was time for it: {reason_of(error, address.password)}") from error
     except psycopg.OperationalError as error:
+        if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and _NOT_POPULATED in str(error):
+            name = reason_of(error, address.password)
+            raise SourceWaits(f"{label}: it waits: {name} The first sync after that reads it by itself.") from error
         raise SourceError(
             f"{label}: the source was lost while reading: {reason_of(error, address.password)} Nothing half-read was written; sync again."
         ) from error

@@ -24,13 +24,13 @@ _MARKS = ("infinit", "NaN", "22008", "bigint out of range")
 def infinite_columns(reader: PostgresReader, container: Container, windows: Sequence[Window], *, sampled: bool) -> tuple[str, ...]:
     """The columns that have such values, which are therefore carried as text. This is checked once, at the first load.
 
-    ``sampled``: see ``SourceDatabase``. Only an ordinary table is sampled. Raises ConfigurationError if the identifier has such values.
+    ``sampled``: see ``SourceDatabase``. Only an ordinary table is sampled.
     """
     if sampled and container.kind is Kind.TABLE:
         share = min(1.0, SAMPLED_PAGES / max(1, reader.pages()))
         if not reader.any_true(_conditions(carried_columns(container)), windows, True, share):
             return ()
-    return tuple(_found(reader, container, carried_columns(container), windows, True))
+    return tuple(reader.any_true(_conditions(carried_columns(container)), windows, True))
 
 
 def explained(
@@ -40,10 +40,7 @@ def explained(
     ``error``."""
     if not any(mark in str(error.__cause__ or error) for mark in _MARKS):
         return error
-    try:
-        found = _found(reader, container, carried, windows, nulls)
-    except ConfigurationError as refused:
-        return refused
+    found = reader.any_true(_conditions(carried), windows, nulls)
     if not found:
         return error
     return ConfigurationError(
@@ -55,17 +52,3 @@ def explained(
 
 def _conditions(carried: Sequence[Carried]) -> dict[str, sql.Composable]:
     return {c.column.name: c.may_be_infinite for c in carried if c.may_be_infinite is not None}
-
-
-def _found(reader: PostgresReader, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool) -> list[str]:
-    found = reader.any_true(_conditions(carried), windows, nulls)
-    for name in found:
-        identifier = next((one for one in (container.identifier, container.axis) if one is not None and name in one.columns), None)
-        if identifier is not None:
-            quoted = '"' + name.replace('"', '""') + '"'
-            finite = f"isfinite({quoted})" if identifier.cursor_type.is_time else f"{quoted} <> 'NaN'"
-            raise ConfigurationError(
-                f"{container.label}: the identifier {name!r} has infinite values, which no window holds; nothing was written. Leave "
-                f"those rows out: containers: {{{container.name}: {{where: '{finite.replace(chr(39), chr(39) * 2)}'}}}}"
-            )
-    return found

@@ -21,7 +21,7 @@ from incremental_assets.databases.postgres.connection import PostgresAddress, as
 from incremental_assets.databases.postgres.evidence import last_drawn, read_evidence
 from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.origins import Origins, read_origins
-from incremental_assets.databases.postgres.queries import cursor_value_text
+from incremental_assets.databases.postgres.queries import cursor_value_text, within_ends
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
@@ -276,18 +276,20 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
 def read_span(
     connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], cursor_type: CursorType, row_security: RowSecurity
 ) -> tuple[int, int] | None:
-    """The lowest and the highest finite value of the columns, as integers of the cursor type; None if there is no such value.
+    """The lowest and the highest value of the columns that a window can hold, as integers of the cursor type; None if there is none.
 
     Each is a query of its own, which an index on the column can answer. Raises psycopg.Error.
     """
     ends: list[list[int]] = [[], []]
     for column in columns:
         name = sql.Identifier(column)
-        finite = sql.SQL("where isfinite({})").format(name) if cursor_type.is_time else sql.SQL("")  # infinity is no value of a cursor type
         for end, aggregate in enumerate(("min", "max")):
             value = cursor_value_text(cursor_type, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
-            query = sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite)
-            text = ask(connection, query, row_security=row_security)[0][0]
+            query = sql.SQL("select {} from {}").format(value, sql.Identifier(schema, table))
+            where = sql.SQL(" where ") + within_ends(name, cursor_type)
+            text = ask(connection, query + where if cursor_type.is_time else query, row_security=row_security)[0][0]
+            if text == "NaN":  # only a numeric column can be compared with it
+                text = ask(connection, query + where, row_security=row_security)[0][0]
             if text is not None:
                 ends[end].append(int(text))
     return (min(ends[0]), max(ends[1])) if ends[0] else None

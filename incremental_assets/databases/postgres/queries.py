@@ -11,11 +11,21 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from incremental_assets.core.container import Container, Identifier, Inherited
+from incremental_assets.core.container import Container, Identifier, Inherited, SourceColumn
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.window import Window
 
+_NOT_INFINITE = ("-infinity", "294247-01-01")
+"""PostgreSQL's times end in the year 294276, but microseconds since 1970 fit into a bigint only until January 294247."""
+_ENDS = {CursorType.INTEGER: (None, "NaN"), CursorType.DATE: ("-infinity", "infinity")}
+"""Values that no window holds, of times other than these, too: up to the first one, and from the second one on."""
+_TYPES_WITH_ENDS = {
+    "date": CursorType.DATE,
+    "timestamp without time zone": CursorType.TIMESTAMP_NTZ,
+    "timestamp with time zone": CursorType.TIMESTAMP,
+    "numeric": CursorType.INTEGER,
+}
 _LITERAL = {CursorType.DATE: "date {}", CursorType.TIMESTAMP_NTZ: "timestamp {}", CursorType.TIMESTAMP: "timestamptz {}"}
 
 
@@ -105,8 +115,10 @@ def null_predicate(identifier: Identifier) -> sql.Composable:
     return sql.SQL("({})").format(sql.SQL(" and ").join(sql.SQL("{} is null").format(sql.Identifier(n)) for n in identifier.columns))
 
 
-def scope_predicate(container: Container, windows: Sequence[Window], include_nulls: bool) -> sql.Composable:
+def scope_predicate(container: Container, windows: Sequence[Window], include_nulls: bool, *, with_unplaced: bool = False) -> sql.Composable:
     """A condition for the rows of the windows and, with ``include_nulls``, those without identifier, limited by the YAML's ``where:``.
+
+    ``with_unplaced``: rows with a value that no window holds (``placed_predicate``) may be among them.
 
     For a container without identifier it selects the whole container. If all rows are selected, the condition is plain ``true``, so that
     PostgreSQL does not choose an index to read everything.
@@ -120,11 +132,52 @@ def scope_predicate(container: Container, windows: Sequence[Window], include_nul
             if include_nulls:
                 either.append(null_predicate(identifier))
             parts.append(sql.SQL("({})").format(sql.SQL(" or ").join(either)) if either else sql.SQL("false"))
-    parts += where_clause(container)
+    parts += user_where(container) if with_unplaced else where_clause(container)
     return sql.SQL(" and ").join(parts) if parts else sql.SQL("true")
 
 
 def where_clause(container: Container) -> list[sql.Composable]:
+    """The conditions for the rows that belong to the container, whatever their identifier is."""
+    return [*user_where(container), *placed_predicate(container)]
+
+
+def user_where(container: Container) -> list[sql.Composable]:
     """The condition in the YAML's ``where:``, as a list that is empty or has one element."""
     where = container.options.where
     return [sql.SQL("({})").format(sql.SQL(where))] if where else []  # pyright: ignore[reportArgumentType]
+
+
+def placed_predicate(container: Container) -> list[sql.Composable]:
+    """Conditions for the rows whose identifier and partition a window can hold: not infinity, and not NaN.
+
+    They are comparisons, for which the planner has statistics, and which an index answers.
+    """
+    return [
+        sql.SQL("({})").format(within) if column.not_null else sql.SQL("({} is null or {})").format(sql.Identifier(column.name), within)
+        for column, type_ in _with_ends(container)
+        for within in (within_ends(sql.Identifier(column.name), type_),)
+    ]
+
+
+def unplaced_predicate(container: Container) -> sql.Composable | None:
+    """A condition for all other rows; None if no column of the container can have such values."""
+    parts: list[sql.Composable] = []
+    for column, type_ in _with_ends(container):
+        first, end = _ENDS.get(type_, _NOT_INFINITE)
+        name = sql.Identifier(column.name)
+        parts += [] if first is None else [sql.SQL("{} <= {}").format(name, sql.Literal(first))]
+        parts.append(sql.SQL("{} >= {}").format(name, sql.Literal(end)))
+    return sql.SQL("({})").format(sql.SQL(" or ").join(parts)) if parts else None
+
+
+def within_ends(name: sql.Composable, cursor_type: CursorType) -> sql.Composable:
+    """A condition for the values of a column that windows can hold. A column of integers must be ``numeric``: no other one has a NaN."""
+    first, end = _ENDS.get(cursor_type, _NOT_INFINITE)
+    if first is None:
+        return sql.SQL("{} < {}").format(name, sql.Literal(end))
+    return sql.SQL("{0} > {1} and {0} < {2}").format(name, sql.Literal(first), sql.Literal(end))
+
+
+def _with_ends(container: Container) -> list[tuple[SourceColumn, CursorType]]:
+    """The columns that place a row and can have such values."""
+    return [(column, _TYPES_WITH_ENDS[column.base]) for column in container.placed_by if column.base in _TYPES_WITH_ENDS]

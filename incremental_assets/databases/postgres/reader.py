@@ -13,6 +13,7 @@ from psycopg import sql
 
 from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.errors import SourceError
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME
@@ -26,14 +27,17 @@ from incremental_assets.databases.postgres.queries import (
     literal,
     null_predicate,
     partition_value,
+    placed_predicate,
     relation,
     scope_predicate,
+    unplaced_predicate,
+    user_where,
     where_clause,
 )
 from incremental_assets.databases.postgres.row_security import policies_of
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.databases.source import Highest, Policies, Relation
+from incremental_assets.databases.source import Highest, Policies, Relation, Unplaced
 
 _BUCKET_TYPES = {
     CursorType.INTEGER: "numeric",
@@ -92,6 +96,10 @@ class PostgresReader(PostgresSession):
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
+    def expect_readable(self) -> None:
+        """See ``SourceDatabase.expect_readable``. The query opens all tables that the view reads, and reads none of their rows."""
+        self.rows(sql.SQL("select from {} limit 0").format(relation(self.container)))
+
     def relation(self) -> Relation:
         """The OID of the table, by which a table that was dropped and created anew is recognised, and the numbers of its columns.
 
@@ -120,9 +128,9 @@ class PostgresReader(PostgresSession):
         It has four parts, divided by dots: the number of rows, the sum of a hash over the ``tableoid``, ``xmin`` and ``ctid`` of each row,
         a hash of the columns, and a hash of the settings. PostgreSQL writes a new ``xmin`` and ``ctid`` with each insert and update, and a
         sum does not depend on the order of the rows. The result is None for views and foreign tables, whose rows have no ``xmin``, and for
-        tables of which a foreign table is a part.
+        tables of which a foreign table is a part; nor for a role that is granted columns alone, which does not see it.
         """
-        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
+        if not self.has_whole_table or self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
             return None
         has_parts = self.container.kind is Kind.PARTITIONED or self.container.inherited is Inherited.INCLUDE
         if has_parts and self._row(_HAS_FOREIGN_PARTS, {"r": self._regclass()})[0]:
@@ -143,9 +151,18 @@ class PostgresReader(PostgresSession):
             name=sql.Literal(self._regclass()),
             settings=sql.Literal(self.container.settings_text),
             table=relation(self.container),
-            scope=scope_predicate(self.container, windows, include_nulls),
+            # A row that gets a value which no window holds is left out, and a sync has to say so.
+            scope=scope_predicate(self.container, windows, include_nulls, with_unplaced=True),
         )
-        return ".".join(self._row(query))
+        try:
+            return ".".join(self._row(query))
+        except SourceError:
+            if self.snapshot_id is not None:
+                raise
+            self.has_whole_table = bool(self._row("select has_table_privilege(%(r)s::regclass, 'select')", {"r": self._regclass()})[0])
+            if self.has_whole_table:
+                raise
+            return None
 
     # ------------------------------------------------------------------ the highest identifier, and open transactions
     def highest(self) -> Highest:
@@ -155,11 +172,7 @@ class PostgresReader(PostgresSession):
         """
         identifier = self.container.identifier
         assert identifier is not None
-        filters: list[sql.Composable] = [*where_clause(self.container)]
-        if identifier.cursor_type.is_time:
-            # Infinite values would lie above every watermark. For an identifier of one column they are filtered out, and the column's index
-            # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
-            filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
+        filters = where_clause(self.container)
         query = sql.SQL("select {} from {}").format(
             cursor_value_text(identifier.cursor_type, highest_expression(identifier)), relation(self.container)
         )
@@ -168,11 +181,11 @@ class PostgresReader(PostgresSession):
         text = self._row(query)[0]
         # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
         limit = self._limit(identifier)
-        seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
+        seen = int(text) if text is not None else None
         return Highest.limited(seen, limit.value, limit.settled, limit.clock, limit.value if identifier.sequence else None)
 
     def lowest(self) -> int | None:
-        """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one, or if it is infinite."""
+        """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one."""
         identifier = self.container.identifier
         assert identifier is not None
         scope = scope_predicate(self.container, [identifier.domain], False)
@@ -181,7 +194,7 @@ class PostgresReader(PostgresSession):
             cursor_value_text(identifier.cursor_type, lowest), relation(self.container), scope
         )
         text = self._row(query)[0]
-        return int(text) if text is not None and "infinity" not in text else None
+        return int(text) if text is not None else None
 
     def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
         """Lower bounds of the integer partitions that have rows in the windows, ascending."""
@@ -235,7 +248,8 @@ class PostgresReader(PostgresSession):
     # ------------------------------------------------------------------ the rows in the windows
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The number of rows in the windows, as PostgreSQL's planner estimates it."""
-        scope = scope_predicate(self.container, windows, include_nulls)
+        # Of a table without statistics the planner would take the ends of what windows hold for few rows.
+        scope = scope_predicate(self.container, windows, include_nulls, with_unplaced=True)
         return int(self._planned(sql.SQL("select 1 from {} where {}").format(relation(self.container), scope))["Plan Rows"])
 
     def cost(self, scope: sql.Composable) -> float:
@@ -300,6 +314,15 @@ class PostgresReader(PostgresSession):
         assert self.container.identifier is not None
         parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
         return self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), sql.SQL(" and ").join(parts)))[0]
+
+    def unplaced(self) -> Unplaced | None:
+        """See ``SourceDatabase.unplaced``."""
+        others = unplaced_predicate(self.container)
+        if others is None:
+            return None
+        condition = sql.SQL(" and ").join([others, *user_where(self.container)])
+        rows = self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), condition))[0]
+        return Unplaced(rows, sql.SQL(" and ").join(placed_predicate(self.container)).as_string(None)) if rows else None
 
     def pages(self) -> int:
         """The number of blocks of an ordinary table, which ranges of ``ctid`` divide."""

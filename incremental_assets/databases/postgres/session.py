@@ -16,6 +16,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.limits import Limits
+from incremental_assets.databases.postgres.column_grants import NOT_GRANTED, begin_with_columns, expect_granted
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask
 from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
@@ -58,6 +59,8 @@ class PostgresSession:
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
         self._tells_point = True
+        self.has_whole_table = True
+        """Whether our role may select all of the table, with what PostgreSQL itself knows of each row. It may also be granted columns."""
 
     def __enter__(self: _Self) -> _Self:
         self._connection = taken(self.address)
@@ -132,12 +135,27 @@ class PostgresSession:
         settings = (
             f"{settings_at(version, self.limits.snapshot)}; {of_transaction(self.container.row_security, {'lock_timeout': LOCK_TIMEOUT})}"
         )
-        connection.execute(f"begin isolation level repeatable read read only; {settings}".encode())
+        begin = f"begin isolation level repeatable read read only; {settings}"
         # LOCK TABLE on a view also locks the tables that it reads. A table behind a foreign table is on another server and cannot be
         # locked.
         if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
-            connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
-        self.snapshot_id, holder = self._row("select pg_export_snapshot(), pg_backend_pid()")
+            if self.has_whole_table:
+                connection.execute(begin.encode())
+                try:
+                    connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
+                except psycopg.errors.InsufficientPrivilege:
+                    connection.execute("rollback")
+                    self.has_whole_table = False
+            if not self.has_whole_table:
+                begin_with_columns(self.address, connection, self.container, begin, settings)
+        else:
+            connection.execute(begin.encode())
+        self.snapshot_id, holder, whole = self._row(
+            "select pg_export_snapshot(), pg_backend_pid(), has_table_privilege(%(r)s::regclass, 'select')", {"r": self._regclass()}
+        )
+        self.has_whole_table = self.has_whole_table and whole
+        if not self.has_whole_table:
+            expect_granted(self.address, self.container, {name for (name,) in self.rows(NOT_GRANTED, {"r": self._regclass()})})
         return holder
 
     def _start_watch(self, holder: int) -> None:

@@ -186,6 +186,12 @@ class SQLServerReader(SQLServerSession):
         texts = ("char", "varchar", "nchar", "nvarchar")
         return [one.name for one in self.container.columns if one.name in self.container.primary_key and one.base in texts]
 
+    def expect_readable(self) -> None:
+        """Nothing: a view that cannot be read fails its sync with the server's message."""
+
+    def unplaced(self) -> None:
+        """None: SQL Server has no infinity and no NaN in times and exact numbers."""
+
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
         return f"CREATE INDEX <name> ON {relation(self.container)} ({quoted(column)});"

@@ -1,0 +1,52 @@
+"""Begins the transaction of a role that is granted columns of a table and not the table, and names those that it may not read.
+
+Belongs here: what differs for such a role. Does not belong: the transaction of other roles (``session``), and policies (``row_security``).
+"""
+
+import contextlib
+from collections.abc import Collection
+
+import psycopg
+from psycopg import sql
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
+from incremental_assets.databases.postgres.queries import relation
+
+NOT_GRANTED = """
+select attname from pg_attribute
+ where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped and not has_column_privilege(attrelid, attnum, 'select')
+"""
+"""The names of the columns that our role may not read."""
+
+
+def begin_with_columns(address: PostgresAddress, connection: psycopg.Connection, container: Container, begin: str, settings: str) -> None:
+    """Begins the transaction by ``begin``, with a lock of the table and a snapshot that is not older. Such a role may not use LOCK TABLE.
+
+    A query locks the table as well, but in the same transaction it would fix the snapshot before it has the lock. So another
+    transaction gets the lock and then a snapshot, and this one takes that over, with a lock of its own.
+    """
+    locking = sql.SQL("select from {} limit 0").format(relation(container))
+    with contextlib.closing(address.connect()) as first:
+        first.execute(f"begin isolation level read committed read only; {settings}; {OWN_MARK}".encode())
+        first.execute(locking)
+        found = first.execute("select pg_export_snapshot()").fetchone()
+        assert found is not None
+        connection.execute(begin.encode())
+        connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(found[0])))
+        connection.execute(locking)
+
+
+def expect_granted(address: PostgresAddress, container: Container, denied: Collection[str]) -> None:
+    """Raises SourceError if the container has columns among ``denied``. The server's own message names the table alone."""
+    names = [column.name for column in container.columns if column.name in denied]
+    if not names:
+        return
+    grant = sql.SQL("GRANT SELECT ({}) ON {} TO {};").format(
+        sql.SQL(", ").join(map(sql.Identifier, names)), sql.Identifier(container.schema, container.name), sql.Identifier(address.user)
+    )
+    raise SourceError(
+        f"{container.label}: the role {address.user} may not read {', '.join(names)}. Leave them out: containers: {{{container.name}: "
+        f"{{exclude_columns: [{', '.join(names)}]}}}}; or let it read them: {grant.as_string(None)} Nothing was read."
+    )
