@@ -119,8 +119,8 @@ def is_whole(head: bytes, reading: Reading) -> bool:
 
     If its first line is a complete JSON value, the file has one record per line, except where that line is an array and all of the file.
     """
-    if reading.is_true("multiline"):
-        return True
+    if reading.by_line or reading.is_true("multiline"):
+        return not reading.by_line
     text = head.decode("utf-8-sig", errors="replace").strip()
     first, _, rest = text.partition("\n")
     if _is_json(first):

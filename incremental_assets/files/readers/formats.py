@@ -20,7 +20,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells, delimited, records
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.columnar import Schemas, has_text, type_of
-from incremental_assets.files.readers.json_types import Values
+from incremental_assets.files.readers.json_types import Values, columns_of
 from incremental_assets.files.readers.reading import LINE, NAME, WRONG, Group, ReadFile, Reading
 from incremental_assets.files.readers.staging import Staging
 
@@ -213,17 +213,7 @@ class _JsonRows(LadderRows):
         self._spellings: Sequence[Sequence[str]] = ()
 
     def infer(self) -> None:
-        types = self._staged.types
-        found = self._keys()
-        # Keys that differ only in surrounding white space or in case, which Delta does not tell apart, are one column.
-        spellings: dict[str, list[str]] = {}
-        for key in found:
-            spellings.setdefault((key.strip() or "_c0").lower(), []).append(key)
-        inferred = {name: Values.together(found[key] for key in keys).type for name, keys in spellings.items()}
-        have = {column.name.lower() for column in self.columns}
-        new = [name for name in spellings if name not in have]
-        self.columns += tuple(Column(spellings[n][0].strip() or "_c0", types.get(n) or inferred[n] or "string") for n in new)
-        self._spellings = [spellings.get(column.name.lower(), []) for column in self.columns]
+        self.columns, self._spellings, _ = columns_of(self._keys(), self.columns, self._staged.types)
 
     def raw(self, group: Group) -> "DataFrame":
         return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group)

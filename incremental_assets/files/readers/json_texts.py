@@ -132,11 +132,14 @@ def mask_of(number: str) -> int:
     return (PLAIN if is_plain else 0) | (DOUBLE if is_double else 0) | (BIGINT if is_bigint else 0)
 
 
-def split_records(name: str, line: str, others: tuple[str, ...], found: str, constants: bool) -> Callable[..., Iterator[pa.RecordBatch]]:
+def split_records(
+    name: str, line: str, broken: str, split: str, found: str, constants: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow`` that makes rows of records of rows of lines.
 
-    ``name``, ``line``: the columns of the file and of the text, which is that of the record afterwards. ``others``: further columns.
-    ``found``: the column of the cells, a map; NULL where the text is not a record. ``constants``: see ``Splitter``.
+    ``name``, ``line``, ``broken``: the columns of the file, of the text, which is that of the record afterwards, and one that is carried.
+    ``split``: of the result, whether the text was split. ``found``: of the result, the cells as a map; NULL where the text is no record.
+    ``constants``: see ``Splitter``.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,16 +147,19 @@ def split_records(name: str, line: str, others: tuple[str, ...], found: str, con
         for batch in batches:
             rows: list[int] = []
             texts: list[str] = []
+            were_split: list[bool] = []
             cells: list[list[tuple[str, str | None]] | None] = []
             for row, text in enumerate(batch.column(line).to_pylist()):
                 records = splitter.records(text)
                 for own, values in [(text, None)] if records is None else records:
                     rows.append(row)
                     texts.append(own)
+                    were_split.append(records is not None)
                     cells.append(None if values is None else list(values.items()))
-            taken = [batch.column(column).take(pa.array(rows, pa.int64())) for column in (name, *others)]
-            columns = [taken[0], pa.array(texts, pa.string()), *taken[1:], pa.array(cells, pa.map_(pa.string(), pa.string()))]
-            yield pa.RecordBatch.from_arrays(columns, names=[name, line, *others, found])
+            names, are_broken = (batch.column(column).take(pa.array(rows, pa.int64())) for column in (name, broken))
+            maps = pa.array(cells, pa.map_(pa.string(), pa.string()))
+            columns = [names, pa.array(texts, pa.string()), are_broken, pa.array(were_split, pa.bool_()), maps]
+            yield pa.RecordBatch.from_arrays(columns, names=[name, line, broken, split, found])
 
     return run
 

@@ -7,10 +7,11 @@ makes it of a bigint, text. A column of strings is text: unlike CSV, JSON says w
 field is ever lost.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from incremental_assets.core.ladder import TEXT, Texts, next_type
+from incremental_assets.core.schema import Column
 from incremental_assets.files.readers.json_texts import BIGINT, BOOLEAN, DOUBLE, PLAIN
 
 
@@ -48,3 +49,24 @@ class Values:
         if fits & DOUBLE:
             return "double"
         return next_type("bigint", Texts(1, bool(fits & PLAIN), self.before, self.after))
+
+
+def columns_of(
+    found: Mapping[str, Values], known: Sequence[Column], types: Mapping[str, str]
+) -> tuple[tuple[Column, ...], list[list[str]], frozenset[str]]:
+    """The columns of a table with these keys, the spellings of the key of each, and the new columns whose types are not declared.
+
+    ``known``: the table's columns, which come first. ``types``: those that the YAML sets, by name in lower case. Keys that differ only in
+    surrounding white space or in case, which Delta does not tell apart, are one column, called by the first one.
+    """
+    spellings: dict[str, list[str]] = {}
+    for key in found:
+        spellings.setdefault((key.strip() or "_c0").lower(), []).append(key)
+    have = {column.name.lower() for column in known}
+    columns = list(known)
+    for name, keys in spellings.items():
+        if name not in have:
+            type_ = types.get(name) or Values.together(found[key] for key in keys).type or TEXT
+            columns.append(Column(keys[0].strip() or "_c0", type_))
+    inferred = frozenset(column.name for column in columns[len(known) :] if column.name.lower() not in types)
+    return tuple(columns), [spellings.get(column.name.lower(), []) for column in columns], inferred

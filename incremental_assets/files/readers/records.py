@@ -30,6 +30,8 @@ MAP = "_incremental_assets_map"
 _PACKAGES = ("pyarrow",)
 """What Spark's Python workers need to have."""
 _IS_BROKEN = "_incremental_assets_is_broken"
+_IS_SPLIT = "_incremental_assets_is_split"
+"""Whether a text is a record, or an element of an array, and not the whole line or file."""
 _NOT_TEXT = f"{_IS_BROKEN} AND instr({LINE}, '\ufffd') > 0"
 """The condition that a record has bytes that are not UTF-8, and not only another one of its file."""
 _TEXT = "try_variant_get(v, '$', 'string')"
@@ -89,12 +91,14 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
     # value without an error, an array shows it.
     inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
     parsed = F.when(F.col(MAP).isNull(), F.from_json(inner, "array<variant>", _parsing(reading)))
-    values = split.select(NAME, LINE, _IS_BROKEN, MAP, parsed.alias("found"))
-    values = values.selectExpr(NAME, LINE, _IS_BROKEN, MAP, "if(size(found) = 1, found[0], NULL) AS found")
+    values = split.select(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, parsed.alias("found"))
+    values = values.selectExpr(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, "if(size(found) = 1, found[0], NULL) AS found")
     if group.whole:
-        elements = "if(schema_of_variant(found) LIKE 'ARRAY<%', try_variant_get(found, '$', 'array<variant>'), array(found))"
-        values = values.selectExpr(NAME, _IS_BROKEN, MAP, f"{LINE} AS whole", f"explode({elements}) AS found")
-        values = values.selectExpr(NAME, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", _IS_BROKEN, MAP, "found")
+        is_array = f"NOT {_IS_SPLIT} AND schema_of_variant(found) LIKE 'ARRAY<%'"
+        elements = f"if({is_array}, try_variant_get(found, '$', 'array<variant>'), array(found))"
+        values = values.selectExpr(NAME, _IS_BROKEN, _IS_SPLIT, MAP, f"{LINE} AS whole", f"explode({elements}) AS found")
+        line = f"if({_IS_SPLIT}, whole, coalesce(try_variant_get(found, '$', 'string'), whole)) AS {LINE}"
+        values = values.selectExpr(NAME, line, _IS_BROKEN, MAP, "found")
     own = f"transform_values(try_variant_get(found, '$', 'map<string,variant>'), (k, v) -> {_CELL})"
     mapped = values.selectExpr(NAME, LINE, _IS_BROKEN, f"coalesce({MAP}, {own}) AS {MAP}")
     keys = f"transform(map_keys({MAP}), k -> lower(k))"
@@ -180,22 +184,23 @@ def is_double(kind: str) -> str:
 
 
 def _split(spark: "SparkSession", reading: Reading, texts: "DataFrame") -> "DataFrame":
-    """The records of the texts with their cells in ``MAP``; NULL where they are no JSON by its standard.
+    """The records of the texts with their cells in ``MAP``; NULL where they are no JSON by its standard, or no objects.
 
     So are all of them where Spark's Python workers cannot run our functions.
     """
     why = missing_packages(spark, _PACKAGES)
     if why is not None:
         log.debug("JSON is parsed by Spark: %s", why)
-        return texts.selectExpr("*", f"cast(NULL AS map<string,string>) AS {MAP}")
+        return texts.selectExpr("*", f"false AS {_IS_SPLIT}", f"cast(NULL AS map<string,string>) AS {MAP}")
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(json_texts)
     constants = (reading.option("allownonnumericnumbers") or "true").lower() == "true"
-    split = json_texts.split_records(NAME, LINE, (_IS_BROKEN,), MAP, constants)
-    found = texts.mapInArrow(split, f"{NAME} string, {LINE} string, {_IS_BROKEN} boolean, {MAP} map<string,string>")
+    split = json_texts.split_records(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, constants)
+    schema = f"{NAME} string, {LINE} string, {_IS_BROKEN} boolean, {_IS_SPLIT} boolean, {MAP} map<string,string>"
+    found = texts.mapInArrow(split, schema)
     # A function's result has the type ``string collate UTF8_BINARY``, with which delta-rs does not read a table.
-    return found.selectExpr(NAME, f"cast({LINE} AS string) AS {LINE}", _IS_BROKEN, f"cast({MAP} AS map<string,string>) AS {MAP}")
+    return found.selectExpr(NAME, f"cast({LINE} AS string) AS {LINE}", _IS_BROKEN, _IS_SPLIT, f"cast({MAP} AS map<string,string>) AS {MAP}")
 
 
 def _parsing(reading: Reading) -> dict[str, str]:

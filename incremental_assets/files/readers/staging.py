@@ -148,7 +148,8 @@ class Staging:
 
     def _is_wide(self, file: ReadFile, head: bytes) -> bool:
         """Whether a file of JSON proves to have two or four bytes for a character, so that it has to be copied as UTF-8."""
-        if self._reading.format is not FileFormat.JSON or self._reading.encoding is not None or file.key in self._wide:
+        reading = self._reading
+        if reading.format is not FileFormat.JSON or reading.by_line or reading.encoding is not None or file.key in self._wide:
             return False
         encoding = wide_encoding(head)
         if encoding is not None:
