@@ -56,6 +56,7 @@ class RowsReadHere:
         self._session, self._odd, self.staged = session, odd, staged
         self._schema: pa.Schema = local.schema
         self.columns: tuple[Column, ...] = local.columns
+        self.valueless: tuple[str, ...] = local.valueless
         self.held = odd.held if odd is not None else ()
         self.refused: Mapping[str, str] = local.refused
         more = odd.counts if odd is not None else {}

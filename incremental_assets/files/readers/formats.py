@@ -54,12 +54,13 @@ class FormatRows(Protocol):
     """The rows of files of one format.
 
     ``groups``: the files that are read alike. ``columns``: the known ones, and the new ones after them; complete after ``infer``.
-    ``refused``: why a file does not belong to this container, by key.
+    ``refused``: why a file does not belong to this container, by key. ``valueless``: names of further ones that have no value.
     """
 
     groups: list[Group]
     columns: tuple[Column, ...]
     refused: dict[str, str]
+    valueless: tuple[str, ...]
 
     def infer(self) -> None:
         """Determines the columns. Raises PySparkException where Spark cannot read a file; ``groups`` says then which were read."""
@@ -106,6 +107,7 @@ class LadderRows(ABC):
 
     columns: tuple[Column, ...]
     held: tuple[str, ...] = ()
+    valueless: tuple[str, ...] = ()
     _staged: StagedFiles
 
     @abstractmethod
@@ -156,7 +158,9 @@ class DelimitedRows(LadderRows):
         have, types = {column.name.lower() for column in self.columns}, self._staged.types
         new = list(dict.fromkeys(name for group in self.groups for name in group.names if name.lower() not in have))
         inferred = self._inferred([name for name in new if name.lower() not in types])
-        self.columns += tuple(Column(name, types.get(name.lower()) or inferred[name]) for name in new)
+        found = {name: types.get(name.lower()) or inferred.get(name) for name in new}
+        self.valueless = tuple(name for name, type_ in found.items() if type_ is None)
+        self.columns += tuple(Column(name, type_) for name, type_ in found.items() if type_ is not None)
 
     def raw(self, group: Group) -> "DataFrame":
         return delimited.cells(self._staged.spark, self._staged.staging, self._staged.reading, group)
@@ -176,8 +180,8 @@ class DelimitedRows(LadderRows):
         known = {column.name.lower() for column in self._staged.known}
         return [column for column in self.columns if column.name.lower() in known]
 
-    def _inferred(self, names: Sequence[str]) -> dict[str, str]:
-        """Returns by name the type that fits all texts of a new column, in all files."""
+    def _inferred(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Returns by name the type that fits all texts of a new column, in all files; None where it has none."""
         frame = self._texts(names)
         if frame is None:
             return {}
@@ -185,7 +189,7 @@ class DelimitedRows(LadderRows):
         some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
         possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
         found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
-        return {name: cells.type_of_mask(found[name]) for name in names}
+        return {name: None if found[name] is None else cells.type_of_mask(found[name]) for name in names}
 
     def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
         """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
@@ -213,7 +217,7 @@ class _JsonRows(LadderRows):
         self._spellings: Sequence[Sequence[str]] = ()
 
     def infer(self) -> None:
-        self.columns, self._spellings, _ = columns_of(self._keys(), self.columns, self._staged.types)
+        self.columns, self._spellings, _, self.valueless = columns_of(self._keys(), self.columns, self._staged.types)
 
     def raw(self, group: Group) -> "DataFrame":
         return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group)
@@ -257,6 +261,7 @@ class _TextRows:
         self._staged, self.columns = staged, staged.known
         self.groups: list[Group] = [Group(tuple(files))] if files else []
         self.refused: dict[str, str] = {}
+        self.valueless: tuple[str, ...] = ()
 
     def infer(self) -> None:
         if "value" not in {column.name.lower() for column in self.columns}:

@@ -53,8 +53,9 @@ class Values:
 
 def columns_of(
     found: Mapping[str, Values], known: Sequence[Column], types: Mapping[str, str]
-) -> tuple[tuple[Column, ...], list[list[str]], frozenset[str]]:
-    """The columns of a table with these keys, the spellings of the key of each, and the new columns whose types are not declared.
+) -> tuple[tuple[Column, ...], list[list[str]], frozenset[str], tuple[str, ...]]:
+    """The columns of a table with these keys, the spellings of the key of each, the names of new columns whose types are not declared, and
+    those of them that have no value, so that they are no columns yet.
 
     ``known``: the table's columns, which come first. ``types``: those that the YAML sets, by name in lower case. Keys that differ only in
     surrounding white space or in case, which Delta does not tell apart, are one column, called by the first one.
@@ -63,10 +64,15 @@ def columns_of(
     for key in found:
         spellings.setdefault((key.strip() or "_c0").lower(), []).append(key)
     have = {column.name.lower() for column in known}
-    columns = list(known)
+    columns, inferred = list(known), list[str]()
     for name, keys in spellings.items():
         if name not in have:
-            type_ = types.get(name) or Values.together(found[key] for key in keys).type or TEXT
-            columns.append(Column(keys[0].strip() or "_c0", type_))
-    inferred = frozenset(column.name for column in columns[len(known) :] if column.name.lower() not in types)
-    return tuple(columns), [spellings.get(column.name.lower(), []) for column in columns], inferred
+            type_ = types.get(name) or Values.together(found[key] for key in keys).type
+            shown = keys[0].strip() or "_c0"
+            if type_ is not None:
+                columns.append(Column(shown, type_))
+            if name not in types:
+                inferred.append(shown)
+    own = {column.name for column in columns}
+    valueless = tuple(name for name in inferred if name not in own)
+    return tuple(columns), [spellings.get(column.name.lower(), []) for column in columns], frozenset(inferred), valueless

@@ -270,7 +270,9 @@ class LocalRows:
         self.inferred = self._inferred(asked, iter(first)) if asked else {}
         types = {name: self._types[name.lower()] for name in new if name.lower() in self._types}
         for last in (False, True):
-            self.columns = known + tuple(Column(name, types.get(name) or self.inferred[name] or "string") for name in new)
+            found = {name: types.get(name) or self.inferred[name] for name in new}
+            self.valueless = tuple(name for name, type_ in found.items() if type_ is None)
+            self.columns = known + tuple(Column(name, type_) for name, type_ in found.items() if type_ is not None)
             fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
             self.schema = pa.schema([*fields, *((column.name, arrow_type(column.type)) for column in self.columns)])
             if self._convert():

@@ -220,7 +220,7 @@ class LocalJsonRows:
         have = {column.name.lower() for column in known}
         if len(have | {key.lower() for key in facts}) > self._reading.limits.columns:
             raise Unsure
-        self.columns, self._spellings, self.inferred = columns_of(facts, known, self._types)
+        self.columns, self._spellings, self.inferred, self.valueless = columns_of(facts, known, self._types)
         if not all(PLAIN_NAME.fullmatch(column.name) for column in self.columns):
             raise Unsure
         fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]

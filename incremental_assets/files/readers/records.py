@@ -14,6 +14,7 @@ from incremental_assets.core.names import literal
 from incremental_assets.files.readers import json_texts
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.delimited import refused_option
+from incremental_assets.files.readers.json_texts import BIGINT, BOOLEAN, DOUBLE, NESTED, PLAIN, STRING
 from incremental_assets.files.readers.json_types import Values
 from incremental_assets.files.readers.reading import LINE, NAME, NOT_TEXT, RESERVED, WRONG, Group, ReadFile, Reading, refusal
 from incremental_assets.files.readers.staging import Staging
@@ -37,17 +38,17 @@ _NOT_TEXT = f"{_IS_BROKEN} AND instr({LINE}, '\ufffd') > 0"
 _TEXT = "try_variant_get(v, '$', 'string')"
 _SAME = f"regexp_replace({_TEXT}, '[eE].*|[^0-9]', '') = regexp_replace(cast(try_cast({_TEXT} AS double) AS string), '[eE].*|[^0-9]', '')"
 _MASK = (
-    f"if({_TEXT} RLIKE '^(0|-?[1-9][0-9]{{0,17}})$', {json_texts.BIGINT}, 0) "
-    f"+ if({_TEXT} RLIKE '^(NaN|-?Infinity|-?([.]?[0-9]){{1,15}})$' OR {_SAME}, {json_texts.DOUBLE}, 0) "
-    f"+ if({_TEXT} RLIKE '^-?[0-9]+([.][0-9]+)?$', {json_texts.PLAIN}, 0)"
+    f"if({_TEXT} RLIKE '^(0|-?[1-9][0-9]{{0,17}})$', {BIGINT}, 0) "
+    f"+ if({_TEXT} RLIKE '^(NaN|-?Infinity|-?([.]?[0-9]){{1,15}})$' OR {_SAME}, {DOUBLE}, 0) "
+    f"+ if({_TEXT} RLIKE '^-?[0-9]+([.][0-9]+)?$', {PLAIN}, 0)"
 )
 _CELL = (
-    f"CASE WHEN schema_of_variant(v) = 'VOID' THEN NULL WHEN schema_of_variant(v) = 'BOOLEAN' THEN '{json_texts.BOOLEAN}' || {_TEXT} "
-    f"WHEN schema_of_variant(v) LIKE 'STRING%' THEN '{json_texts.STRING}' || {_TEXT} "
-    f"WHEN schema_of_variant(v) LIKE '%<%' THEN '{json_texts.NESTED}' || {_TEXT} ELSE ({_MASK}) || {_TEXT} END"
+    f"CASE WHEN schema_of_variant(v) = 'VOID' THEN NULL WHEN schema_of_variant(v) = 'BOOLEAN' THEN '{BOOLEAN}' || {_TEXT} "
+    f"WHEN schema_of_variant(v) LIKE 'STRING%' THEN '{STRING}' || {_TEXT} "
+    f"WHEN schema_of_variant(v) LIKE '%<%' THEN '{NESTED}' || {_TEXT} ELSE ({_MASK}) || {_TEXT} END"
 )
 """The cell of a variant ``v`` of Spark's own parser: it has the number and not its text."""
-_MAY_BE_DECIMAL = f"left(cell, 1) IN ({', '.join(repr(str(mask)) for mask in range(8) if not mask & json_texts.BIGINT)})"
+_MAY_BE_DECIMAL = f"left(cell, 1) IN ({', '.join(literal(str(mask)) for mask in range(8) if not mask & BIGINT)})"
 _DIGITS = {
     "before": "length(regexp_extract(cell, '^.-?0*([0-9]*)', 1))",
     "after": "length(regexp_extract(cell, '[.]([0-9]*?)0*$', 1))",
@@ -178,9 +179,9 @@ def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataF
     return frame.selectExpr(NAME, LINE, WRONG, *found).selectExpr(NAME, LINE, WRONG, *texts)
 
 
-def is_double(kind: str) -> str:
-    """The condition that a cell is a number and that a double gives back the very same one. ``kind``: an expression of its kind."""
-    return f"{kind} IN ({', '.join(literal(str(mask)) for mask in range(8) if mask & json_texts.DOUBLE)})"
+def is_double(cell_kind: str) -> str:
+    """The condition that a cell is a number and that a double gives back the very same one. ``cell_kind``: an expression."""
+    return f"{cell_kind} IN ({', '.join(literal(str(mask)) for mask in range(8) if mask & DOUBLE)})"
 
 
 def _split(spark: "SparkSession", reading: Reading, texts: "DataFrame") -> "DataFrame":
