@@ -5,10 +5,11 @@ Belongs here: this comparison. Does not belong: the files that are compared (``t
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from incremental_assets.core.files import FileFormat, Limits
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.attempt import Attempt
@@ -28,6 +29,38 @@ def rows_read_here(
     found = read_here(scope, attempt, address, reading, files, known, 32, staging)
     attempt.done()
     return found
+
+
+def read_by_both(
+    scope: LakeScope,
+    place: Path,
+    files: Mapping[str, bytes],
+    known: Sequence[Column] = (),
+    *,
+    options: Mapping[str, str] | None = None,
+    types: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    format: str = "csv",
+) -> RowsReadHere | None:
+    """Reads files by both readers, and asserts that the results are equal. Returns that of this process."""
+    address = FolderAddress.parse("landing", str(place / "in"))
+    (place / "in").mkdir(parents=True)
+    asked: list[ReadFile] = []
+    for i, (name, data) in enumerate(files.items()):
+        (place / "in" / name).write_bytes(data)
+        asked.append(ReadFile(name, name, 1_700_000_000_000_000 + i, len(data)))
+    reading = Reading(FileFormat(format), options or {}, types or {}, limits or Limits())
+    here = rows_read_here(scope, address, reading, asked, known, place / "here")
+    if here is not None:
+        spark = FileRows(scope.spark, address, reading, asked, known, place / "spark")
+        found, expected = facts(here), facts(spark)
+        for part in ("good", "bad"):
+            differing = (found[part] - expected[part], expected[part] - found[part])
+            assert differing == ({}, {}), (part, differing)
+        for part in ("columns", "refused", "counts"):
+            assert found[part] == expected[part], part
+        spark.close()
+    return here
 
 
 def facts(rows: FileRows | RowsReadHere) -> dict[str, Any]:

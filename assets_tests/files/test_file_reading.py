@@ -22,6 +22,7 @@ import pytest
 import zstandard
 
 from assets_tests.files.both_readers import facts, rows_read_here
+from assets_tests.harness import long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FileFormat, Limits, encode_path
 from incremental_assets.core.schema import Column
@@ -251,7 +252,7 @@ def test_files_without_rows_are_no_error(read: Callable[..., Read]) -> None:
     """Otherwise an empty file, which many exports leave behind, fails a sync each time."""
     found = read({"zero.csv": b"", "white.csv": b" \r\n\n", "header.csv": b"id,name\n", "gz.csv.gz": gzip.compress(b"")})
     assert found.counts == {"zero.csv": (0, 0), "white.csv": (0, 0), "header.csv": (0, 0), "gz.csv.gz": (0, 0)}
-    assert found.columns == {"id": "string", "name": "string"}
+    assert found.columns == {}, "a column without any value has no type yet"
     assert not read({}).columns
     only = read({"zero.csv": b""}, known=[("id", "bigint")])
     assert (only.columns, only.good, only.bad) == ({"id": "bigint"}, [], [])
@@ -270,10 +271,10 @@ def test_csv_is_read_by_each_files_own_header(read: Callable[..., Read]) -> None
             "c.csv": b'ID,,name\n4,z,5" pipe\n',
         }
     )
-    assert found.columns == {"id": "bigint", "name": "string", "odd, `name`": "string", "more": "string", "_c1": "string"}
+    assert found.columns == {"id": "bigint", "name": "string", "odd, `name`": "string", "_c1": "string"}
     rows = {row["id"]: row for row in found.good}
     assert {i: row["name"] for i, row in rows.items()} == {1: 'a "quoted", one', 2: "C:\\dir", 3: "ü", 4: '5" pipe'}
-    assert (rows[2]["odd, `name`"], rows[3]["more"], rows[4]["_c1"]) == ("y\\", None, "z")
+    assert (rows[2]["odd, `name`"], rows[4]["_c1"]) == ("y\\", "z")
     assert not found.bad and not found.refused
 
 
@@ -285,8 +286,8 @@ def test_new_columns_get_a_type_only_where_all_texts_are_of_it(read: Callable[..
     found = read(
         {f"{i}.csv": "\n".join(map(",".join, (names, row))).encode() for i, row in enumerate((one, two))}, types={"SAID": "decimal(9, 2)"}
     )
-    types = ["boolean", "bigint", "string", "double", "date", "timestamp_ntz", "timestamp", "string", "decimal(9,2)", "string"]
-    assert found.columns == dict(zip(names, types, strict=True))
+    types = ["boolean", "bigint", "string", "double", "date", "timestamp_ntz", "timestamp", None, "decimal(9,2)", "string"]
+    assert found.columns == {name: type_ for name, type_ in zip(names, types, strict=True) if type_ is not None}
     assert sorted(found.column("zip")) == ["007", "12"]
     assert sorted(found.column("x")) == [0.5, 1.0]
     assert sorted(found.column("local")) == [datetime.datetime(2024, 1, 1, 10), datetime.datetime(2024, 1, 1, 10, 0, 0, 123456)]
@@ -409,7 +410,7 @@ def test_wrong_options_are_reported_and_refuse_no_file(read: Callable[..., Read]
             read(files, options=options)
     with pytest.raises(ConfigurationError, match="monney"):
         read(files, types={"id": "bigint", "name": "monney"})
-    assert read(files, options={"nullValue": "NA"}).column("name") == [None]
+    assert read(files, options={"nullValue": "NA"}, known=[("name", "string")]).column("name") == [None]
     days = read({"a.csv": b"d\n31.12.2024\n2024-12-31\n"}, options={"dateFormat": "dd.MM.yyyy"}, types={"d": "date"})
     assert (days.column("d"), len(days.bad)) == ([datetime.date(2024, 12, 31)], 1)
 
@@ -422,20 +423,20 @@ def test_json_lines_lose_no_key_and_no_digit(read: Callable[..., Read]) -> None:
             "a.jsonl": b'{"id": 1, "n": 1.5, "s": "007", "nested": {"b": [1, {"c": null}]}, "none": null, "it\'s `x`": true}\n\n'
             b'{"id": 2, "n": 3}\n',
             "b.json": b'{"ID": 3, "s": 5, "big": 12345678901234567890}\n{"id": 4\n[1]\n{"id": 5} {"id": 6}\n{"id": 7, "id": 8}\nnope\n'
-            b'{"id": 9, "Id": 1}\n{"id": 10, "_file": 1}\n',
+            b'{"id": 9, "Id": 1}\n{"id": 10, "_file": 1}\n{"id": 11} x\n{"id": 12}, {"id": 13}\n[{"id": 14}, {"id": 15}]\n{\'id\': 16}\n',
         },
         "json",
     )
-    types = {"big": "decimal(38,0)", "id": "bigint", "it's `x`": "boolean", "n": "double"}
-    types |= {"nested": "string", "none": "string", "s": "string"}
+    types = {"big": "decimal(20,0)", "id": "bigint", "it's `x`": "boolean", "n": "double"}
+    types |= {"nested": "string", "s": "string"}
     assert found.columns == types
     rows = {row["id"]: row for row in found.good}
-    assert sorted(rows) == [1, 2, 3]
+    assert sorted(rows) == [1, 2, 3, 5, 6, 14, 15, 16]
     assert json.loads(rows[1]["nested"]) == {"b": [1, {"c": None}]}
     assert (rows[1]["s"], rows[3]["s"], rows[2]["n"], rows[1]["it's `x`"]) == ("007", "5", 3.0, True)
     assert rows[3]["big"] == Decimal("12345678901234567890")
-    assert found.counts == {"a.jsonl": (2, 0), "b.json": (1, 7)}
-    assert '{"id": 5} {"id": 6}' in [line for _, line, _ in found.bad]
+    assert found.counts == {"a.jsonl": (2, 0), "b.json": (6, 8)}
+    assert {'{"id": 11} x', '{"id": 12}, {"id": 13}', '{"id": 4'} < {line for _, line, _ in found.bad}
 
     known = [("id", "bigint"), ("amount", "decimal(20,2)"), ("day", "date")]
     lines = b'{"id": 1, "amount": 123456789012345678.91, "day": "2024-01-02"}\n{"id": 2, "amount": 1.005}\n{"id": 3.5}\n{"id": {"x": 1}}\n'
@@ -447,6 +448,52 @@ def test_json_lines_lose_no_key_and_no_digit(read: Callable[..., Read]) -> None:
     assert [reason.partition(":")[0] for _, _, reason in nested.bad] == ["a is no array<int>"]
 
 
+EXACT = [
+    ("1234567890123456.78", "decimal(22,2)", Decimal("1234567890123456.78")),
+    ("1" * 42, "string", "1" * 42),
+    ("1e400", "string", "1e400"),
+    ("0.30000000000000004", "double", 0.30000000000000004),
+    ("5.684341886080802E-14", "double", 5.684341886080802e-14),
+    ("0.123456789123456789", "decimal(38,18)", Decimal("0.123456789123456789")),
+    ("1.10", "double", 1.1),
+    ("NaN", "double", float("nan")),
+    ("-0", "double", -0.0),
+    ("9007199254740993", "bigint", 9007199254740993),
+    ("10000000000000000000", "decimal(20,0)", Decimal("10000000000000000000")),
+    ('"1.10"', "string", "1.10"),
+    ('{ "b": 1.10,"a" : [1e5, "\\u00e9"] }', "string", '{ "b": 1.10,"a" : [1e5, "\\u00e9"] }'),
+    ('{"a": 1, "a": 2}', "string", '{"a": 1, "a": 2}'),
+]
+
+
+def test_values_of_json_are_those_of_the_file(read: Callable[..., Read]) -> None:
+    """Otherwise amounts are rounded, numbers become infinite, and nested values are others than those that were written."""
+    lines = "".join(f'{{"id": {i}, "c{i}": {text}}}\n' for i, (text, _, _) in enumerate(EXACT))
+    found = read({"a.json": lines.encode()}, "json")
+    rows = {row["id"]: row for row in found.good}
+    for i, (text, type_, value) in enumerate(EXACT):
+        assert (found.columns[f"c{i}"], repr(rows[i][f"c{i}"])) == (type_, repr(value)), text
+
+    # In a column of doubles, a number that no double gives back is rejected and not rounded; that the YAML has declared takes it.
+    lines = "".join(f'{{"x": {text}}}\n' for text, type_, _ in EXACT if "{" not in text)
+    known = read({"a.json": lines.encode()}, "json", known=[("x", "double")])
+    assert sorted(map(repr, known.column("x"))) == sorted(
+        map(repr, [0.30000000000000004, 5.684341886080802e-14, 1.1, 1.1, float("nan"), -0.0, 1e19])
+    )
+    assert all(reason.startswith("x is no double: ") for _, _, reason in known.bad) and len(known.bad) == 5
+    mixed = read({"a.json": b'{"s": 1.10}\n{"s": "x"}\n{"s": true}\n'}, "json")
+    assert sorted(mixed.column("s")) == ["1.10", "true", "x"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", *long("utf-16-be", "utf-32", "utf-8-sig")])
+def test_json_of_any_unicode_encoding_is_read(read: Callable[..., Read], encoding: str) -> None:
+    """Otherwise what PowerShell and SQL Server export is rejected line by line."""
+    lines, whole = '{"id": 1, "s": "ü"}\n{"id": 2}\n', '[{"id": 3},\n {"id": 4, "s": "😀"}]'
+    files = {"a.json": lines.encode(encoding), "b.json.gz": gzip.compress(whole.encode(encoding))}
+    found = read(files, "json")
+    assert sorted((row["id"], row["s"]) for row in found.good) == [(1, "ü"), (2, None), (3, None), (4, "😀")], found.bad
+
+
 def test_json_files_with_one_array_or_one_object_are_read(read: Callable[..., Read]) -> None:
     """Otherwise what most interfaces export is rejected line by line; beside files of lines, in one folder."""
     found = read(
@@ -454,12 +501,13 @@ def test_json_files_with_one_array_or_one_object_are_read(read: Callable[..., Re
             "array.json": b'[{"id": 1},\n {"id": 2, "x": {"y": 1}}, 3]\n',
             "one.json": json.dumps({"id": 3, "x": {"y": [1]}}, indent=2).encode(),
             "lines.json.gz": gzip.compress(b'{"id": 4}\n{"id": 5}\n'),
+            "objects.json": b'{"id": 6,\n "x": 1}\n{"id": 7,\n "x": 2}\n',
             "none.json": b"[]",
-            "half.json": b'[{"id": 6},\n{"id"',
+            "half.json": b'[{"id": 8},\n{"id"',
         },
         "json",
     )
-    assert sorted(found.column("id")) == [1, 2, 3, 4, 5]
+    assert sorted(found.column("id")) == [1, 2, 3, 4, 5, 6, 7]
     assert found.counts["none.json"] == (0, 0)
     assert found.counts["array.json"] == (2, 1)
     assert found.counts["half.json"] == (0, 1)

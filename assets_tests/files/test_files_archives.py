@@ -85,7 +85,7 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, content: 
     finally:
         staging.close()
     if format is FileFormat.CSV and "zip" not in name and "." not in name.removesuffix(".csv"):
-        here = LocalRows(address, reading, [file], [], tmp_path, 32)
+        here = LocalRows(address, reading, [file], [], {}, tmp_path, 32)
         assert reason in here.refused[name]
 
 

@@ -126,6 +126,25 @@ def test_a_file_that_is_half_old_and_half_new_loses_no_row(folder: Make, monkeyp
     assert [None if one is None else Decimal(one) for one in values(project)] == wanted
 
 
+@READERS
+def test_columns_of_json_widen_and_lose_no_digit(folder: Make, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """A later file would be rounded where the first one was exact, or its rows rejected; doubles of programs would become text."""
+    monkeypatch.setenv(FILES_BY, by)
+    project = folder(containers={"sales": {"glob": "*.json", "format": "json"}})
+    project.put("a.json", '{"id": 0, "value": 7, "flag": true, "price": 1.5, "nested": {"a": 1.10}}\n')
+    assert project.one("sales")["status"] == "synced"
+    lines = [
+        '{"id": 1, "value": 1234567890123456.78, "flag": "x", "price": 0.30000000000000004, "nested": [ 1.10 ]}',
+        '{"id": 2, "value": 9, "flag": null, "price": 1234567890123456.78}',
+    ]
+    project.put("b.json", "\n".join(lines) + "\n")
+    line = project.one("sales")
+    assert (line["status"], rejected(project)) == ("warning", 1), "a double that exists stays, and what it does not hold is rejected"
+    wanted = [["7.00", "1234567890123456.78"], ["true", "x"], ["1.5", "0.30000000000000004"], ['{"a": 1.10}', "[ 1.10 ]"]]
+    assert columns(project, "value", "flag", "price", "nested") == wanted
+    assert [type_of(project, name) for name in ("value", "flag", "price")] == ["decimal(22,2)", "string", "double"]
+
+
 @pytest.mark.long
 def test_a_column_climbs_several_rungs(folder: Make) -> None:
     """A second change would fail, as the table has Delta's type widening by then."""

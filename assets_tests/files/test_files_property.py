@@ -35,6 +35,7 @@ from incremental_assets.files import sync as files_sync
 from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.readers.local import LocalRows
+from incremental_assets.files.readers.local_json import LocalJsonRows
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.spark.session import SparkSession, open_session
 
@@ -72,6 +73,7 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             case "before reading":
                 patch.setattr(FileRows, "__init__", dies)
                 patch.setattr(LocalRows, "__init__", dies)
+                patch.setattr(LocalJsonRows, "__init__", dies)
             case "between files and commit":
                 patch.setattr(staged_files, "commit_files", dies)
                 patch.setattr(staged_files, "_discard", lambda *_: None)  # a process that is killed removes nothing

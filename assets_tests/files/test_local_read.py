@@ -7,10 +7,11 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from assets_tests.files.both_readers import facts, rows_read_here
+from assets_tests.files.both_readers import read_by_both, rows_read_here
 from assets_tests.harness import long
 from incremental_assets.core.files import FileFormat, Limits
 from incremental_assets.core.schema import Column
@@ -19,7 +20,6 @@ from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.local_read import FILES_BY, RowsReadHere
 from incremental_assets.files.readers import local
-from incremental_assets.files.readers.read import FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
 
 _numbers = itertools.count()
@@ -50,33 +50,8 @@ def scope(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def both(scope: LakeScope, tmp_path: Path) -> Callable[..., RowsReadHere | None]:
     """Reads files by both readers, and asserts that the results are equal. Returns that of this process."""
 
-    def run(
-        files: Mapping[str, bytes],
-        known: Sequence[Column] = (),
-        *,
-        options: Mapping[str, str] | None = None,
-        types: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        format: str = "csv",
-    ) -> RowsReadHere | None:
-        place = tmp_path / str(next(_numbers))
-        address = FolderAddress.parse("landing", str(place / "in"))
-        (place / "in").mkdir(parents=True)
-        asked: list[ReadFile] = []
-        for i, (name, data) in enumerate(files.items()):
-            (place / "in" / name).write_bytes(data)
-            asked.append(ReadFile(name, name, 1_700_000_000_000_000 + i, len(data)))
-        reading = Reading(FileFormat(format), options or {}, types or {}, limits or Limits())
-        here = rows_read_here(scope, address, reading, asked, known, place / "here")
-        if here is not None:
-            spark = FileRows(scope.spark, address, reading, asked, known, place / "spark")
-            found, expected = facts(here), facts(spark)
-            for part in ("columns", "refused", "counts"):
-                assert found[part] == expected[part], part
-            for part in ("good", "bad"):
-                assert (found[part] - expected[part], expected[part] - found[part]) == ({}, {}), part
-            spark.close()
-        return here
+    def run(files: Mapping[str, bytes], known: Sequence[Column] = (), **more: Any) -> RowsReadHere | None:
+        return read_by_both(scope, tmp_path / str(next(_numbers)), files, known, **more)
 
     return run
 

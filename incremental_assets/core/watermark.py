@@ -156,6 +156,7 @@ class TableState:
     always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
     pending values stand for; None if the source has none, or if an earlier version wrote the state. ``canonical``: the columns of the key
     of which all rows have the canonical form (``Container.canonical``); None if an earlier version wrote the state, which knew none.
+    ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes.
     """
 
     identifier: str
@@ -182,6 +183,7 @@ class TableState:
     inherited: Inherited | None = None
     point: HistoryPoint | None = None
     canonical: tuple[str, ...] | None = None
+    valueless: tuple[str, ...] = ()
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -245,6 +247,8 @@ class TableState:
             data["point"] = self.point.to_json()
         if self.canonical is not None:
             data["canonical"] = list(self.canonical)
+        if self.valueless:
+            data["valueless"] = list(self.valueless)
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -308,6 +312,7 @@ class TableState:
             inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             point=HistoryPoint.from_json(data.get("point")),
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
+            valueless=tuple(data.get("valueless", ())),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

@@ -79,6 +79,12 @@ class Head:
         position = CapturePosition.from_json(json.loads(text).get("capture")) if text else None
         return None if position is None else (position.slot, position.lsn)
 
+    @property
+    def valueless(self) -> tuple[str, ...]:
+        """The columns that the source has without any value, so that the table does not have them yet."""
+        text = self.properties.get(STATE_PROPERTY)
+        return tuple(json.loads(text).get("valueless", ())) if text else ()
+
     def state(self, container: Container) -> TableState | None:
         """The sync state in the table's property; None if there is none. Raises NewerFormat if a newer version of the product wrote it."""
         text = self.properties.get(STATE_PROPERTY)

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
+from incremental_assets.core.files import FileFormat
 from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, reason_against
-from incremental_assets.files.readers.local_values import Unsure
+from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
+from incremental_assets.files.readers.local_json import LocalJsonRows, reason_against_json
+from incremental_assets.files.readers.local_values import Unsure, arrow_type
 from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
 
@@ -36,16 +38,25 @@ FILES_BY = "INCREMENTAL_ASSETS_FILES_BY"
 """The environment variable that says how files are read: ``spark``: by Spark alone; else in this process where it can."""
 
 
+LocalRead = LocalRows | LocalJsonRows
+_READ_HERE = {
+    FileFormat.CSV: (reason_against, LocalRows),
+    FileFormat.TSV: (reason_against, LocalRows),
+    FileFormat.JSON: (reason_against_json, LocalJsonRows),
+}
+
+
 class RowsReadHere:
     """The rows of files that were read in this process, with those of the doubtful lines. It is used as ``FileRows`` is.
 
     ``staged``: the files that have all good rows. ``odd``: what Spark has read of the doubtful lines; None if there were none.
     """
 
-    def __init__(self, session: "Callable[[], SparkSession]", local: LocalRows, staged: StagedFiles, odd: FileRows | None) -> None:
+    def __init__(self, session: "Callable[[], SparkSession]", local: LocalRead, staged: StagedFiles, odd: FileRows | None) -> None:
         self._session, self._odd, self.staged = session, odd, staged
         self._schema: pa.Schema = local.schema
         self.columns: tuple[Column, ...] = local.columns
+        self.valueless: tuple[str, ...] = local.valueless
         self.held = odd.held if odd is not None else ()
         self.refused: Mapping[str, str] = local.refused
         more = odd.counts if odd is not None else {}
@@ -103,19 +114,20 @@ def read_here(
 
     Raises SourceInterrupted where the disk, the machine or the network fails.
     """
-    reason = f"{FILES_BY} says so" if os.environ.get(FILES_BY) == "spark" else reason_against(reading, files, known)
+    types = declared_types(reading)
+    reason = _reason_against(reading, files, known, types)
     if reason is None and address.local is None and os.environ.get("SPARK_REMOTE"):
         # Of a local folder, Spark has to see this machine's disk anyway.
         reason = "the Spark server may not see this machine's disk, where the rows would be"
     if reason is None and attempt.are_suspects(files):
         reason = "a file may have ended the Spark server"
-    if reason is not None:
+    if reason is not None or types is None:
         log.debug("%s: Spark reads the files: %s", address.datastore, reason)
         return None
     folder = staging / "rows"
     folder.mkdir()
     try:
-        local = LocalRows(address, reading, files, known, folder, indexed)
+        local = _READ_HERE[reading.format][1](address, reading, files, known, types, folder, indexed)
         odd = _read_doubtful(scope, attempt, local, reading, files, staging, as_text) if local.doubtful else None
         rows = odd.good().toArrow() if odd is not None else None
         staged = StagedFiles(str(folder), [WrittenFile(*file) for file in local.close(rows)], indexed)
@@ -133,10 +145,20 @@ def read_here(
         ) from error
 
 
+def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence[Column], types: Mapping[str, str] | None) -> str | None:
+    if os.environ.get(FILES_BY) == "spark":
+        return f"{FILES_BY} says so"
+    if reading.format not in _READ_HERE:
+        return "their format is one that only Spark reads"
+    if types is None or any(arrow_type(column.type) is None for column in known):
+        return "columns have types that only Spark knows"
+    return _READ_HERE[reading.format][0](reading, files)
+
+
 def _read_doubtful(
     scope: LakeScope,
     attempt: Attempt,
-    local: LocalRows,
+    local: LocalRead,
     reading: Reading,
     files: Sequence[ReadFile],
     staging: Path,
@@ -145,30 +167,24 @@ def _read_doubtful(
     """Lets Spark read the doubtful lines, as files that consist of them. Raises Unsure where it cannot, or where a type changes by them."""
     folder, copies = staging / "lines", staging / "links"
     folder.mkdir()
-    doubtful, own = local.doubtful, {file.key: file for file in files}
+    own = {file.key: file for file in files}
     odd: dict[str, ReadFile] = {}
-    for number, (key, lines) in enumerate(doubtful.items()):
-        path = folder / f"{number}.csv"
-        names = reading.separator.join('"' + name.replace('"', '""') + '"' for name in local.header(key))
-        path.write_bytes(b"".join([names.encode(), b"\n", *lines]))
+    for number, key in enumerate(local.doubtful):
+        path = folder / f"{number}.{reading.format.value}"
+        path.write_bytes(local.lines_of(key))
         odd[key] = ReadFile(key, path.name, own[key].modified, path.stat().st_size)
-    # As a header looks like data or not beside the lines below it, and these are others now, it is said to be one.
-    as_lines = Reading(reading.format, {"header": "true", "sep": reading.separator}, reading.types, reading.limits)
 
     def read(asked: Sequence[ReadFile]) -> FileRows:
         if len(asked) != len(odd):
             raise Unsure  # the server has ended
         address = FolderAddress.parse("", str(folder))
-        rows = FileRows(scope.spark, address, as_lines, [odd[file.key] for file in asked], local.columns, copies, as_text=as_text)
+        rows = FileRows(scope.spark, address, local.as_lines, [odd[file.key] for file in asked], local.columns, copies, as_text=as_text)
         scope.stack.callback(rows.close)
         return rows
 
-    _, rows = attempt.read([own[key] for key in doubtful], read)
+    _, rows = attempt.read([own[key] for key in odd], read)
     # Where a column of the table is too narrow for one of these lines, all other rows need its new type, too.
     if rows is None or rows.refused or rows.columns != local.columns:
         raise Unsure
-    types = {name: type_ for name, type_ in local.inferred.items() if type_ is not None and type_ != "string"}
-    # A column without any text so far would have got its type from these lines.
-    if None in local.inferred.values() or not rows.have_types(types):
-        raise Unsure
+    local.expect_same(rows)
     return rows

@@ -44,7 +44,7 @@ from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.options import without_effect
 from incremental_assets.files.readers.read import FileCount, FileRows
-from incremental_assets.files.readers.reading import ReadFile
+from incremental_assets.files.readers.reading import ReadFile, Reading
 from incremental_assets.files.recheck import NO_ROWS, Recheck, StoredRows, recheck
 from incremental_assets.files.rejected import rejected_table, replace_rejected
 
@@ -176,15 +176,35 @@ class FileSync(ContainerSync):
     # ------------------------------------------------------------------ reading
     def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
-        address, reading = definition.settings.address, definition.reading
+        address, reading = definition.settings.address, self._reading
         rows = FileRows(self._scope.spark, address, reading, files, known, self._folder(), self._log, self._may_be_rewritten)
         self._scope.stack.callback(rows.close)
         return rows
 
     def _read_here(self, head: Head | None, known: tuple[Column, ...]) -> RowsReadHere | None:
-        address, reading = self._definition.settings.address, self._definition.reading
+        address, reading = self._definition.settings.address, self._reading
         indexed, folder = indexed_columns(head), self._folder()
         return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed, folder, self._may_be_rewritten)
+
+    def _state(self, watermark: int | None) -> TableState:
+        identifier, strategy = self._plan.container.signature, self._plan.container.strategy.value
+        return TableState(identifier, strategy, (), "files", watermark, loaded=True, valueless=self._valueless)
+
+    @property
+    def _reading(self) -> Reading:
+        return replace(self._definition.reading, valueless=self._valueless_before)
+
+    @property
+    def _valueless_before(self) -> tuple[str, ...]:
+        """The columns without any value that the table's state knows."""
+        return self._plan.state.valueless if self._plan.state is not None and not self._plan.whole else ()
+
+    @property
+    def _valueless(self) -> tuple[str, ...]:
+        """The columns that no file has had a value in, this sync included."""
+        known = {column.name.lower() for column in self._columns}
+        names = {name.lower(): name for name in (*self._valueless_before, *(self._rows.valueless if self._rows is not None else ()))}
+        return tuple(name for lower, name in names.items() if lower not in known)
 
     def _may_need_rewriting(self, in_lake: Sequence[Column]) -> frozenset[str]:
         """The names of the table's inferred columns that are text, or another nested type, from this sync on."""
@@ -265,6 +285,12 @@ class FileSync(ContainerSync):
                 f"{' and '.join(held)} would have to become text, for which tables of more than {REWRITTEN_BYTES >> 30} GB are not "
                 f"rewritten: say columns: {{{held[0]}: string}} in the YAML, and read all files again with --reset-watermarks"
             )
+        new = [name for name in self._valueless if name not in self._valueless_before]
+        if new:
+            result.messages.append(
+                f"no file has a value of {' and '.join(new)} yet: the table gets the column with the first value, and its type; columns: "
+                f"{{{new[0]}: …}} in the YAML sets it before"
+            )
         if rejected:
             files = {key: count.rejected for key, count in self._counts.items() if count.rejected}
             rows, of = "row" if rejected == 1 else "rows", "file" if len(files) == 1 else "files"
@@ -291,7 +317,7 @@ class FileSync(ContainerSync):
                 whole=plan.whole,
                 columns=columns,
                 base_version=plan.base_version,
-                state=TableState(plan.container.signature, plan.container.strategy.value, (), "files", watermark, loaded=True),
+                state=self._state(watermark),
                 expected=sum(count.rows for count in self._counts.values()),
                 allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
                 commit_metadata=plan.commit_metadata(watermark, self._run_id),

@@ -65,6 +65,8 @@ def broken_by(rule: RowRule, table: ScannedTable) -> Broken | None:
     """Return what tells the rows that break the rule; None if Spark has to tell it. Raises RuleNotApplicable as the rule itself does."""
     match rule:
         case NotNull():
+            for name in rule.columns:
+                table.type_of(name)  # raises RuleNotApplicable for one that the table lacks
             return _any_null([name.lower() for name in rule.columns])
         case Between():
             bounds = [(Operator.AT_LEAST, rule.min), (Operator.AT_MOST, rule.max)]

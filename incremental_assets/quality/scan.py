@@ -90,7 +90,7 @@ def scan(
     """
     container = scan_scope.container
     table, identifier = lake.table(*container.key_path), container.identifier
-    in_sql = ScannedTable(head.columns, now, timezone, () if identifier is None else tuple(identifier.columns))
+    in_sql = ScannedTable(head.columns, now, timezone, () if identifier is None else tuple(identifier.columns), head.valueless)
 
     def spark() -> "SparkSession":
         interpret_few(lake.spark, table.rows())

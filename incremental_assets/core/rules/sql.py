@@ -37,12 +37,14 @@ class ScannedTable:
 
     ``columns``: the table's columns with their Spark types. ``now``: the time of the scan. ``timezone``: the zone in which values without
     a time zone are understood. ``identifier``: the columns of the incremental identifier; empty if there is none.
+    ``valueless``: columns that the source has without any value, so that the table does not have them yet.
     """
 
     columns: Sequence[Column]
     now: datetime.datetime
     timezone: str = "UTC"
     identifier: tuple[str, ...] = ()
+    valueless: tuple[str, ...] = ()
 
     def type_of(self, name: str) -> str:
         """The Spark type of a column. Delta column names are case-insensitive.
@@ -52,6 +54,10 @@ class ScannedTable:
         for column in self.columns:
             if column.name.lower() == name.lower():
                 return column.type
+        if name.lower() in {one.lower() for one in self.valueless}:
+            raise RuleNotApplicable(
+                f"no file has a value of {name!r} yet, so that the table does not have the column; columns: sets its type"
+            )
         raise RuleNotApplicable(f"the table has no column {name!r}")
 
     def column(self, name: str) -> str:

@@ -4,6 +4,7 @@ Belongs here: what can be told from the first bytes. Does not belong: what follo
 with many files, the bytes themselves would fill the memory.
 """
 
+import codecs
 import csv
 import itertools
 import json
@@ -20,6 +21,13 @@ from incremental_assets.files.readers.reading import ReadFile, Reading, refusal
 HEAD_BYTES = 256 * 1024
 """The number of bytes that are read of the beginning of each file, after decompression."""
 _NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
+_WIDE = {
+    b"\0\0\0\1": "utf-32-be",
+    b"\1\0\0\0": "utf-32-le",
+    b"\0\1\0\1": "utf-16-be",
+    b"\1\0\1\0": "utf-16-le",
+}
+"""The encodings of JSON by which of its first four bytes are not zero."""
 _LINE_END = re.compile(r"\r\n|\n|\r")
 LINES = 50
 """So many lines are looked at, to see whether the first one has the form of those that follow."""
@@ -93,13 +101,26 @@ def expect_text(file: ReadFile, head: bytes) -> None:
         raise SourceError(refusal(file, reason))
 
 
+def wide_encoding(head: bytes) -> str | None:
+    """The encoding of JSON that has two or four bytes for a character, by its first bytes; None: it has another one.
+
+    Its first two characters are ASCII in any case, so that it is recognized without a mark, too.
+    """
+    for encoding, mark in (("utf-32", codecs.BOM_UTF32_LE), ("utf-32", codecs.BOM_UTF32_BE)):
+        if head.startswith(mark):
+            return encoding
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return _WIDE.get(bytes(byte != 0 for byte in head[:4]))
+
+
 def is_whole(head: bytes, reading: Reading) -> bool:
     """Whether a JSON file is one array or one object over several lines, by its first bytes.
 
     If its first line is a complete JSON value, the file has one record per line, except where that line is an array and all of the file.
     """
-    if reading.is_true("multiline"):
-        return True
+    if reading.by_line or reading.is_true("multiline"):
+        return not reading.by_line
     text = head.decode("utf-8-sig", errors="replace").strip()
     first, _, rest = text.partition("\n")
     if _is_json(first):

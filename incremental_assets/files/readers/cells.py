@@ -100,7 +100,8 @@ def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
         return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
     tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
     if _pattern_option(type_, reading) is None:
-        tests += _exact(_plain(cell, type_, reading), type_, is_declared, not is_declared and on_ladder(type_, reading))
+        is_whole = not is_declared and (on_ladder(type_, reading) or _is_double_of_json(type_, reading))
+        tests += _exact(_plain(cell, type_, reading), type_, is_declared, is_whole)
     return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
 
 
@@ -128,13 +129,19 @@ def type_of_mask(bits: int | None) -> str:
 
 
 def on_ladder(type_: str, reading: Reading) -> bool:
-    """Whether an inferred column of this type widens. One of JSON stays, and so does one whose texts are read by a pattern of the YAML."""
+    """Whether an inferred column of this type widens. A double of JSON stays, and so does one that is read by a pattern of the YAML."""
     return (
-        reading.format not in (FileFormat.JSON, FileFormat.TEXT)
+        reading.format is not FileFormat.TEXT
+        and not _is_double_of_json(type_, reading)
         and is_on_ladder(type_)
         and _pattern_option(type_, reading) is None
         and _pattern_option("timestamp_ntz", reading) is None
     )
+
+
+def _is_double_of_json(type_: str, reading: Reading) -> bool:
+    """Whether it is a double for numbers of JSON: programs write doubles there, and a column that is one does not become text."""
+    return reading.format is FileFormat.JSON and type_ in ("double", "float")
 
 
 def texts_of(cell: str, type_: str, reading: Reading) -> str:

@@ -52,7 +52,7 @@ def grouped(
     """
     refused: dict[str, str] = {}
     headers: dict[tuple[str, ...], list[ReadFile]] = defaultdict(list)
-    names = {column.name.lower(): column.name for column in known}
+    names = {name.lower(): name for name in (*(column.name for column in known), *reading.valueless)}
     for file in files:
         try:
             found = _header(reading, file, heads[file.key], names)

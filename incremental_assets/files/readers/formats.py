@@ -20,6 +20,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells, delimited, records
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.columnar import Schemas, has_text, type_of
+from incremental_assets.files.readers.json_types import Values, columns_of
 from incremental_assets.files.readers.reading import LINE, NAME, WRONG, Group, ReadFile, Reading
 from incremental_assets.files.readers.staging import Staging
 
@@ -53,12 +54,13 @@ class FormatRows(Protocol):
     """The rows of files of one format.
 
     ``groups``: the files that are read alike. ``columns``: the known ones, and the new ones after them; complete after ``infer``.
-    ``refused``: why a file does not belong to this container, by key.
+    ``refused``: why a file does not belong to this container, by key. ``valueless``: names of further ones that have no value.
     """
 
     groups: list[Group]
     columns: tuple[Column, ...]
     refused: dict[str, str]
+    valueless: tuple[str, ...]
 
     def infer(self) -> None:
         """Determines the columns. Raises PySparkException where Spark cannot read a file; ``groups`` says then which were read."""
@@ -105,6 +107,7 @@ class LadderRows(ABC):
 
     columns: tuple[Column, ...]
     held: tuple[str, ...] = ()
+    valueless: tuple[str, ...] = ()
     _staged: StagedFiles
 
     @abstractmethod
@@ -155,7 +158,9 @@ class DelimitedRows(LadderRows):
         have, types = {column.name.lower() for column in self.columns}, self._staged.types
         new = list(dict.fromkeys(name for group in self.groups for name in group.names if name.lower() not in have))
         inferred = self._inferred([name for name in new if name.lower() not in types])
-        self.columns += tuple(Column(name, types.get(name.lower()) or inferred[name]) for name in new)
+        found = {name: types.get(name.lower()) or inferred.get(name) for name in new}
+        self.valueless = tuple(name for name, type_ in found.items() if type_ is None)
+        self.columns += tuple(Column(name, type_) for name, type_ in found.items() if type_ is not None)
 
     def raw(self, group: Group) -> "DataFrame":
         return delimited.cells(self._staged.spark, self._staged.staging, self._staged.reading, group)
@@ -175,8 +180,8 @@ class DelimitedRows(LadderRows):
         known = {column.name.lower() for column in self._staged.known}
         return [column for column in self.columns if column.name.lower() in known]
 
-    def _inferred(self, names: Sequence[str]) -> dict[str, str]:
-        """Returns by name the type that fits all texts of a new column, in all files."""
+    def _inferred(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Returns by name the type that fits all texts of a new column, in all files; None where it has none."""
         frame = self._texts(names)
         if frame is None:
             return {}
@@ -184,7 +189,7 @@ class DelimitedRows(LadderRows):
         some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
         possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
         found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
-        return {name: cells.type_of_mask(found[name]) for name in names}
+        return {name: None if found[name] is None else cells.type_of_mask(found[name]) for name in names}
 
     def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
         """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
@@ -202,7 +207,7 @@ class DelimitedRows(LadderRows):
         return _together(frames)
 
 
-class _JsonRows:
+class _JsonRows(LadderRows):
     """JSON: the files with one record per line are read together, and so are those that are one value each. A key is a column."""
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
@@ -212,31 +217,28 @@ class _JsonRows:
         self._spellings: Sequence[Sequence[str]] = ()
 
     def infer(self) -> None:
-        types = self._staged.types
-        found = self._keys()
-        # Keys that differ only in surrounding white space or in case, which Delta does not tell apart, are one column.
-        spellings: dict[str, list[str]] = {}
-        inferred: dict[str, str | None] = {}
-        for key, type_ in found.items():
-            name = (key.strip() or "_c0").lower()
-            spellings.setdefault(name, []).append(key)
-            # None is a key whose values are all null, which fits every type. Spellings of different types become a string.
-            before = inferred.get(name, type_)
-            inferred[name] = type_ if before in (type_, None) else (before if type_ is None else "string")
-        have = {column.name.lower() for column in self.columns}
-        new = [name for name in spellings if name not in have]
-        self.columns += tuple(Column(spellings[n][0].strip() or "_c0", types.get(n) or inferred[n] or "string") for n in new)
-        self._spellings = [spellings.get(column.name.lower(), []) for column in self.columns]
+        self.columns, self._spellings, _, self.valueless = columns_of(self._keys(), self.columns, self._staged.types)
 
     def raw(self, group: Group) -> "DataFrame":
         return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group)
 
     def typed(self, group: Group) -> "DataFrame":
-        as_cells = records.json_cells(self.raw(group), self._spellings)
-        return _typed(self._staged, as_cells, [column.name for column in self.columns], self.columns)
+        sure = {column.name.lower(): records.is_double(f"k{i}") for i, column in enumerate(self.columns) if column.type == "double"}
+        return _typed(self._staged, self._cells(group), [column.name for column in self.columns], self.columns, sure=sure)
 
-    def _keys(self) -> Mapping[str, str | None]:
-        """Returns the keys of all records, with their types. Files that would bring too many are refused, and the others asked again."""
+    def _cells(self, group: Group) -> "DataFrame":
+        return records.json_cells(self.raw(group), self._spellings)
+
+    def _widening(self) -> Sequence[Column]:
+        known = {column.name.lower() for column in self._staged.known}
+        return [column for column in self.columns if column.name.lower() in known]
+
+    def _texts(self, names: Sequence[str]) -> "DataFrame | None":
+        own = [f"v{i} AS {quote(column.name)}" for i, column in enumerate(self.columns) if column.name in names and self._spellings[i]]
+        return _together([self._cells(group).where(f"{WRONG} IS NULL").selectExpr(*own) for group in self.groups] if own else [])
+
+    def _keys(self) -> Mapping[str, Values]:
+        """Returns the keys of all records, with their values. Files that would bring too many are refused, and the others asked again."""
         limits, known = self._staged.reading.limits, self._staged.known
         have, files = {column.name.lower() for column in self.columns}, self._files
         while True:
@@ -259,6 +261,7 @@ class _TextRows:
         self._staged, self.columns = staged, staged.known
         self.groups: list[Group] = [Group(tuple(files))] if files else []
         self.refused: dict[str, str] = {}
+        self.valueless: tuple[str, ...] = ()
 
     def infer(self) -> None:
         if "value" not in {column.name.lower() for column in self.columns}:
@@ -341,12 +344,18 @@ def _together(frames: "Sequence[DataFrame]") -> "DataFrame | None":
 
 
 def _typed(
-    staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column], texts: frozenset[str] | None = None
+    staged: StagedFiles,
+    frame: "DataFrame",
+    names: Sequence[str],
+    columns: Sequence[Column],
+    texts: frozenset[str] | None = None,
+    sure: Mapping[str, str] | None = None,
 ) -> "DataFrame":
     """Converts text cells into the values of all columns.
 
     ``names``: of the cells ``v0``, ``v1``, …, in this order. ``texts``: which of them are texts, in lower case, where the others are
-    values; None: all. A row gets the first reason to reject it; its line is kept only then.
+    values; None: all. ``sure``: by column in lower case, a condition under which its cell fits in any case. A row gets the first reason to
+    reject it; its line is kept only then.
     """
     at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
     reasons = [WRONG]
@@ -360,6 +369,8 @@ def _typed(
             values.append(f"cast({cell} AS {column.type}) AS {quote(column.name)}")
             continue
         fits = cells.fits(cell, column.type, staged.reading, is_declared=column.name.lower() in staged.types)
+        if sure is not None and column.name.lower() in sure:
+            fits = f"(coalesce({sure[column.name.lower()]}, false) OR {fits})"
         if fits != "true":
             remedy = cells.remedy(cell, column.type, staged.reading)
             said = f"{literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) || {remedy}"

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from fsspec.utils import infer_compression
 
 from incremental_assets.core.errors import SourceError, SourceInterrupted
-from incremental_assets.core.files import FILE, MODIFIED, FileFormat
+from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.files.listing import FolderAddress
@@ -36,6 +36,7 @@ from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATOR
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
 from incremental_assets.files.readers.measure import expect_stored
 from incremental_assets.files.readers.quoting import MarkedLines, Quoting
+from incremental_assets.files.readers.read import FileRows
 from incremental_assets.files.readers.reading import Group, ReadFile, Reading
 
 BLOCK = 4 << 20
@@ -52,28 +53,24 @@ MOST_DOUBTFUL_LINES, MOST_DOUBTFUL_BYTES = 20_000, 16 << 20
 MOST_KEPT_BYTES = 64 << 20
 """So many bytes of small files are kept after their beginnings were looked at, and not read again."""
 _OPTIONS = frozenset(("header", "sep", "delimiter", "encoding", "charset", "multiline"))
-_NAME = re.compile(r"[^\x00-\x1f`\"$\\]+")
+PLAIN_NAME = re.compile(r"[^\x00-\x1f`\"$\\]+")
 """The names of columns that stay the same in Parquet, whoever writes it or reads it: Hadoop replaces ``${…}``."""
 _Own = TypeVar("_Own")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
-def reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence[Column]) -> str | None:
-    """Why files are not read in this process; None if they may be. ``known``: the columns of the table."""
-    if reading.format not in (FileFormat.CSV, FileFormat.TSV):
-        return "they are not CSV"
+def reason_against(reading: Reading, files: Sequence[ReadFile]) -> str | None:
+    """Why files of CSV are not read in this process; None if they may be."""
     if not {name.lower() for name in reading.options} <= _OPTIONS or reading.encoding is not None:
         return "they have options that only Spark knows"
     if not reading.header or reading.separator not in SEPARATORS:
         return "they have no header, or an unusual separator"
     if any(infer_compression(file.path) is not None or file.path.lower().endswith(".zst") for file in files):
         return "some are compressed"
-    if any(arrow_type(column.type) is None for column in known) or _declared(reading) is None:
-        return "columns have types that only Spark knows"
     return None
 
 
-def _declared(reading: Reading) -> dict[str, str] | None:
+def declared_types(reading: Reading) -> dict[str, str] | None:
     """The types that the YAML sets, by column name in lower case; None if one of them is not known here."""
     found = {name.lower(): _DECIMAL.sub(r"decimal(\1,\2)", type_.strip().lower()) for name, type_ in reading.types.items()}
     return None if any(arrow_type(type_) is None for type_ in found.values()) else found
@@ -91,19 +88,26 @@ class _Source:
 class LocalRows:
     """The rows of files, read and written to Parquet files in ``folder`` when an instance is made, except for those of doubtful lines.
 
-    ``known``: the table's columns without ``_file`` and ``_file_modified``. ``indexed``: how many of all columns get statistics.
-    ``columns``: the known ones and the new ones after them. ``refused``: by key, why a file could not be read. ``rows``: the rows of every
-    other file, by key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of new columns that the YAML does
-    not set.
+    ``known``: the table's columns without ``_file`` and ``_file_modified``. ``types``: those of ``declared_types``. ``indexed``: how many
+    of all columns get statistics. ``columns``: the known ones and the new ones after them. ``refused``: by key, why a file could not be
+    read. ``rows``: the rows of every other file, by key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of
+    new columns that the YAML does not set.
 
     Raises Unsure where Spark has to read the files, and SourceInterrupted where the disk, the machine or the network fails.
     """
 
     def __init__(
-        self, address: FolderAddress, reading: Reading, files: Sequence[ReadFile], known: Sequence[Column], folder: Path, indexed: int
+        self,
+        address: FolderAddress,
+        reading: Reading,
+        files: Sequence[ReadFile],
+        known: Sequence[Column],
+        types: Mapping[str, str],
+        folder: Path,
+        indexed: int,
     ) -> None:
         self._address, self._reading, self._files, self._folder, self._indexed = address, reading, tuple(files), folder, indexed
-        self._types, self._quoting = _declared(reading) or {}, Quoting(reading)
+        self._types, self._quoting = types, Quoting(reading)
         self._kept: dict[str, bytes] = {}
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -134,9 +138,24 @@ class LocalRows:
     def doubtful(self) -> dict[str, Sequence[bytes]]:
         return {self._files[number].key: lines for number, lines in sorted(self._doubtful.items())}
 
-    def header(self, key: str) -> tuple[str, ...]:
-        """The columns of a file, in its order."""
-        return next(source.group.names for source in self._sources if any(file.key == key for file in source.group.files))
+    @property
+    def as_lines(self) -> Reading:
+        """How Spark reads the files of ``lines_of``."""
+        # As a header looks like data or not beside the lines below it, and these are others now, it is said to be one.
+        return Reading(self._reading.format, {"header": "true", "sep": self._reading.separator}, self._reading.types, self._reading.limits)
+
+    def lines_of(self, key: str) -> bytes:
+        """A file of the doubtful lines of a file, with its header."""
+        names = next(source.group.names for source in self._sources if any(file.key == key for file in source.group.files))
+        header = self._reading.separator.join('"' + name.replace('"', '""') + '"' for name in names)
+        return b"".join([header.encode(), b"\n", *self.doubtful[key]])
+
+    def expect_same(self, odd: FileRows) -> None:
+        """Raises Unsure where the doubtful lines would have changed the types of new columns."""
+        types = {name: type_ for name, type_ in self.inferred.items() if type_ is not None and type_ != "string"}
+        # A column without any text so far would have got its type from these lines.
+        if None in self.inferred.values() or not odd.have_types(types):
+            raise Unsure
 
     def close(self, others: pa.Table | None = None) -> list[tuple[str, int, int, str]]:
         """Writes what is not written yet, with the rows of the doubtful lines. Returns ``FilesWriter.files`` of all threads."""
@@ -160,7 +179,7 @@ class LocalRows:
         self.refused |= refused
         if any(group.separator is not None for group in groups):
             raise Unsure
-        if any(not _NAME.fullmatch(name) for group in groups for name in group.names):
+        if any(not PLAIN_NAME.fullmatch(name) for group in groups for name in group.names):
             raise Unsure
         if any(len(group.names) > MOST_COLUMNS for group in groups):
             raise Unsure
@@ -251,7 +270,9 @@ class LocalRows:
         self.inferred = self._inferred(asked, iter(first)) if asked else {}
         types = {name: self._types[name.lower()] for name in new if name.lower() in self._types}
         for last in (False, True):
-            self.columns = known + tuple(Column(name, types.get(name) or self.inferred[name] or "string") for name in new)
+            found = {name: types.get(name) or self.inferred[name] for name in new}
+            self.valueless = tuple(name for name, type_ in found.items() if type_ is None)
+            self.columns = known + tuple(Column(name, type_) for name, type_ in found.items() if type_ is not None)
             fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
             self.schema = pa.schema([*fields, *((column.name, arrow_type(column.type)) for column in self.columns)])
             if self._convert():

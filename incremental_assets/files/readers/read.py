@@ -64,6 +64,7 @@ class FileRows:
 
     ``known``: the table's columns without ``_file`` and ``_file_modified``; their types stay or are widened. ``columns``: those, and the
     new ones after them. ``as_text``: see ``LadderRows.widen``; None: no inferred column is widened by values. ``held``: likewise.
+    ``valueless``: see ``FormatRows``.
     ``refused``: by key, why a file could not be read or does not belong to this container. ``counts``: the row counts of every other file,
     by key. ``staging``: a folder for temporary files.
 
@@ -72,6 +73,7 @@ class FileRows:
     """
 
     columns: tuple[Column, ...]
+    valueless: tuple[str, ...] = ()
     refused: Mapping[str, str]
     counts: Mapping[str, FileCount]
 
@@ -200,7 +202,7 @@ class FileRows:
                 self._drop()
                 self.counts = self._counted(rows)
             self.held = rows.held
-        self.columns = rows.columns
+        self.columns, self.valueless = rows.columns, rows.valueless
 
     def _counted(self, rows: FormatRows) -> dict[str, FileCount]:
         """Caches all rows in Spark, and counts those of each file. ``_with_parts``: the files whose rejected lines may be parts of rows."""

@@ -59,6 +59,8 @@ class Reading:
     ``options``: from the YAML; most are those of Spark's reader for the format. A list is given as JSON.
     ``types``: Spark types by column name, where the YAML sets them.
     ``cuts_times``: digits of a time below the microsecond are left out; otherwise a file with such digits is refused.
+    ``valueless``: columns that files had before, none of them with a value, so that the table does not have them.
+    ``by_line``: JSON has one record a line in any case, and is UTF-8. Otherwise its first bytes tell.
     Raises ConfigurationError for an option that must not be set.
     """
 
@@ -67,6 +69,8 @@ class Reading:
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: Limits = field(default_factory=Limits)
     cuts_times: bool = False
+    by_line: bool = False
+    valueless: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.options:

@@ -4,29 +4,55 @@ Belongs here: splitting files into records, and records into cells of text by ke
 (``cells``).
 """
 
-import re
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import Limits
 from incremental_assets.core.names import literal
+from incremental_assets.files.readers import json_texts
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.delimited import refused_option
+from incremental_assets.files.readers.json_texts import BIGINT, BOOLEAN, DOUBLE, NESTED, PLAIN, STRING
+from incremental_assets.files.readers.json_types import Values
 from incremental_assets.files.readers.reading import LINE, NAME, NOT_TEXT, RESERVED, WRONG, Group, ReadFile, Reading, refusal
 from incremental_assets.files.readers.staging import Staging
+from incremental_assets.spark.python_packages import missing_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-_MAP = "_incremental_assets_map"
-"""The column of a record's values by key, as ``map<string,variant>``."""
+log = logging.getLogger(__name__)
+
+MAP = "_incremental_assets_map"
+"""The column of a record's cells by key (``json_texts.Cells``), as ``map<string,string>``."""
+_PACKAGES = ("pyarrow",)
+"""What Spark's Python workers need to have."""
 _IS_BROKEN = "_incremental_assets_is_broken"
+_IS_SPLIT = "_incremental_assets_is_split"
+"""Whether a text is a record, or an element of an array, and not the whole line or file."""
 _NOT_TEXT = f"{_IS_BROKEN} AND instr({LINE}, '\ufffd') > 0"
 """The condition that a record has bytes that are not UTF-8, and not only another one of its file."""
-_INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
-_OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
+_TEXT = "try_variant_get(v, '$', 'string')"
+_SAME = f"regexp_replace({_TEXT}, '[eE].*|[^0-9]', '') = regexp_replace(cast(try_cast({_TEXT} AS double) AS string), '[eE].*|[^0-9]', '')"
+_MASK = (
+    f"if({_TEXT} RLIKE '^(0|-?[1-9][0-9]{{0,17}})$', {BIGINT}, 0) "
+    f"+ if({_TEXT} RLIKE '^(NaN|-?Infinity|-?([.]?[0-9]){{1,15}})$' OR {_SAME}, {DOUBLE}, 0) "
+    f"+ if({_TEXT} RLIKE '^-?[0-9]+([.][0-9]+)?$', {PLAIN}, 0)"
+)
+_CELL = (
+    f"CASE WHEN schema_of_variant(v) = 'VOID' THEN NULL WHEN schema_of_variant(v) = 'BOOLEAN' THEN '{BOOLEAN}' || {_TEXT} "
+    f"WHEN schema_of_variant(v) LIKE 'STRING%' THEN '{STRING}' || {_TEXT} "
+    f"WHEN schema_of_variant(v) LIKE '%<%' THEN '{NESTED}' || {_TEXT} ELSE ({_MASK}) || {_TEXT} END"
+)
+"""The cell of a variant ``v`` of Spark's own parser: it has the number and not its text."""
+_MAY_BE_DECIMAL = f"left(cell, 1) IN ({', '.join(literal(str(mask)) for mask in range(8) if not mask & BIGINT)})"
+_DIGITS = {
+    "before": "length(regexp_extract(cell, '^.-?0*([0-9]*)', 1))",
+    "after": "length(regexp_extract(cell, '[.]([0-9]*?)0*$', 1))",
+}
 # Options that split a file into records; they do not apply to parsing a single one.
 _OPTIONS = frozenset(("multiline", "linesep"))
 
@@ -57,48 +83,58 @@ def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group:
 
 
 def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the record's values by key in ``_MAP``. Blank lines are left out."""
+    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the record's cells by key in ``MAP``. Blank lines are left out."""
     from pyspark.sql import functions as F
 
     texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
-    # The line is parsed within brackets: from_json() drops what follows the first value without an error, an array shows it.
+    split = _split(spark, reading, texts.select(NAME, LINE, _IS_BROKEN))
+    # What is no JSON by its standard may be JSON by the options. It is parsed within brackets: from_json() drops what follows the first
+    # value without an error, an array shows it.
     inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
-    values = texts.select(NAME, LINE, _IS_BROKEN, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
-    values = values.selectExpr(NAME, LINE, _IS_BROKEN, "if(size(found) = 1, found[0], NULL) AS found")
+    parsed = F.when(F.col(MAP).isNull(), F.from_json(inner, "array<variant>", _parsing(reading)))
+    values = split.select(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, parsed.alias("found"))
+    values = values.selectExpr(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, "if(size(found) = 1, found[0], NULL) AS found")
     if group.whole:
-        elements = "if(schema_of_variant(found) LIKE 'ARRAY<%', try_variant_get(found, '$', 'array<variant>'), array(found))"
-        values = values.selectExpr(NAME, _IS_BROKEN, f"{LINE} AS whole", f"explode({elements}) AS found")
-        values = values.selectExpr(NAME, _IS_BROKEN, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", "found")
-    mapped = values.selectExpr(NAME, LINE, _IS_BROKEN, f"try_variant_get(found, '$', 'map<string,variant>') AS {_MAP}")
-    keys = f"transform(map_keys({_MAP}), k -> lower(k))"
+        is_array = f"NOT {_IS_SPLIT} AND schema_of_variant(found) LIKE 'ARRAY<%'"
+        elements = f"if({is_array}, try_variant_get(found, '$', 'array<variant>'), array(found))"
+        values = values.selectExpr(NAME, _IS_BROKEN, _IS_SPLIT, MAP, f"{LINE} AS whole", f"explode({elements}) AS found")
+        line = f"if({_IS_SPLIT}, whole, coalesce(try_variant_get(found, '$', 'string'), whole)) AS {LINE}"
+        values = values.selectExpr(NAME, line, _IS_BROKEN, MAP, "found")
+    own = f"transform_values(try_variant_get(found, '$', 'map<string,variant>'), (k, v) -> {_CELL})"
+    mapped = values.selectExpr(NAME, LINE, _IS_BROKEN, f"coalesce({MAP}, {own}) AS {MAP}")
+    keys = f"transform(map_keys({MAP}), k -> lower(k))"
     wrong = [
-        f"CASE WHEN {_MAP} IS NULL THEN 'it is not one JSON object, or it has a key twice' END",
-        f"CASE WHEN size(array_distinct({keys})) < size({_MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
+        f"CASE WHEN {MAP} IS NULL THEN 'it is no JSON object, or it has a key twice' END",
+        f"CASE WHEN size(array_distinct({keys})) < size({MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
         f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, sorted(RESERVED)))})) THEN "
         f"'it has a key that the table has itself: {' or '.join(sorted(RESERVED))}' END",
         f"CASE WHEN {_NOT_TEXT} THEN {literal(NOT_TEXT)} END",
     ]
-    return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", _MAP)
+    return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", MAP)
 
 
-def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, str | None] | None:
-    """Returns each key of the records with the type of its values (None: they are all null), or None for more than ``most`` keys.
+def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, Values] | None:
+    """Returns each key of the records with what is known of its values, or None for more than ``most`` keys.
 
     Keys are ordered by name without regard to case; of several spellings the most frequent one comes first.
     """
     from pyspark.sql import functions as F
 
-    found: dict[str, set[str]] = defaultdict(set)
+    found: dict[str, list[Values]] = defaultdict(list)
     counts: Counter[str] = Counter()
     for frame in records:
-        good = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({_MAP}) AS (name, value)")
-        each = good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type"), F.count("*").alias("rows"))
+        cells = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({MAP}) AS (name, cell)")
+        each = cells.groupBy("name").agg(
+            F.expr("collect_set(left(cell, 1))").alias("kinds"),
+            *(F.expr(f"coalesce(max(CASE WHEN {_MAY_BE_DECIMAL} THEN {n} END), 0)").alias(name) for name, n in _DIGITS.items()),
+            F.count("*").alias("rows"),
+        )
         for row in each.limit(most + 1).collect():
-            found[row["name"]].add(row["type"])
+            found[row["name"]].append(Values(frozenset(row["kinds"]), row["before"], row["after"]))
             counts[row["name"]] += row["rows"]
         if len(found) > most:
             return None
-    return {name: _merged(found[name]) for name in sorted(found, key=lambda name: (name.lower(), -counts[name], name))}
+    return {name: Values.together(found[name]) for name in sorted(found, key=lambda name: (name.lower(), -counts[name], name))}
 
 
 def too_many_keys(
@@ -115,7 +151,7 @@ def too_many_keys(
     pairs: list[DataFrame] = []
     have, own = set(known), defaultdict[str, set[str]](set)
     for frame in records:
-        pairs.append(frame.where(f"{WRONG} IS NULL").selectExpr(NAME, f"explode(map_keys({_MAP})) AS name"))
+        pairs.append(frame.where(f"{WRONG} IS NULL").selectExpr(NAME, f"explode(map_keys({MAP})) AS name"))
         for row in pairs[-1].groupBy(NAME).agg(F.count_distinct(F.col("name")).alias("keys")).collect():
             counts[row[NAME]] += row["keys"]
     reason = {name: limits.too_many(count, "keys") for name, count in counts.items() if count > limits.columns}
@@ -133,28 +169,39 @@ def too_many_keys(
 
 
 def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":
-    """Returns a frame of text cells ``v0``, ``v1``, …, one per column. ``spellings``: for each column the spellings of its key."""
-    cells: list[str] = []
-    for i, names in enumerate(spellings):
-        texts = ", ".join(f"try_variant_get({_MAP}[{literal(name)}], '$', 'string')" for name in names)
-        cells.append(f"{f'coalesce({texts})' if texts else 'cast(NULL AS string)'} AS v{i}")
-    return frame.selectExpr(NAME, LINE, WRONG, *cells)
+    """Returns a frame of text cells ``v0``, ``v1``, …, one per column, and of their kinds ``k0``, ``k1``, … (``json_texts``).
 
-
-def _merged(types: set[str]) -> str | None:
-    """The column type for the types that ``schema_of_variant_agg`` found in several frames: numbers are joined, all else is a string.
-
-    Nested values are strings: they stay JSON text, so that no new nested field is ever lost.
+    ``spellings``: for each column the spellings of its key.
     """
-    types = types - {"VOID"}
-    if not types:
-        return None
-    integers = [_INTEGER.fullmatch(type_) for type_ in types]
-    if all(integers):
-        # A bigint holds every integer of up to 18 digits, and not every one of 19.
-        return "decimal(38,0)" if any(found and found[1] and int(found[1]) > 18 for found in integers) else "bigint"
-    simple = {"double" if type_.startswith("DECIMAL") or _INTEGER.fullmatch(type_) else _OTHERS.get(type_, "string") for type_ in types}
-    return simple.pop() if len(simple) == 1 else "string"
+    cells = [", ".join(f"{MAP}[{literal(name)}]" for name in names) for names in spellings]
+    found = [f"{f'coalesce({own})' if own else 'cast(NULL AS string)'} AS c{i}" for i, own in enumerate(cells)]
+    texts = [expression for i in range(len(cells)) for expression in (f"substr(c{i}, 2) AS v{i}", f"left(c{i}, 1) AS k{i}")]
+    return frame.selectExpr(NAME, LINE, WRONG, *found).selectExpr(NAME, LINE, WRONG, *texts)
+
+
+def is_double(cell_kind: str) -> str:
+    """The condition that a cell is a number and that a double gives back the very same one. ``cell_kind``: an expression."""
+    return f"{cell_kind} IN ({', '.join(literal(str(mask)) for mask in range(8) if mask & DOUBLE)})"
+
+
+def _split(spark: "SparkSession", reading: Reading, texts: "DataFrame") -> "DataFrame":
+    """The records of the texts with their cells in ``MAP``; NULL where they are no JSON by its standard, or no objects.
+
+    So are all of them where Spark's Python workers cannot run our functions.
+    """
+    why = missing_packages(spark, _PACKAGES)
+    if why is not None:
+        log.debug("JSON is parsed by Spark: %s", why)
+        return texts.selectExpr("*", f"false AS {_IS_SPLIT}", f"cast(NULL AS map<string,string>) AS {MAP}")
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(json_texts)
+    constants = (reading.option("allownonnumericnumbers") or "true").lower() == "true"
+    split = json_texts.split_records(NAME, LINE, _IS_BROKEN, _IS_SPLIT, MAP, constants)
+    schema = f"{NAME} string, {LINE} string, {_IS_BROKEN} boolean, {_IS_SPLIT} boolean, {MAP} map<string,string>"
+    found = texts.mapInArrow(split, schema)
+    # A function's result has the type ``string collate UTF8_BINARY``, with which delta-rs does not read a table.
+    return found.selectExpr(NAME, f"cast({LINE} AS string) AS {LINE}", _IS_BROKEN, _IS_SPLIT, f"cast({MAP} AS map<string,string>) AS {MAP}")
 
 
 def _parsing(reading: Reading) -> dict[str, str]:

@@ -30,7 +30,7 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.files import FileFormat
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text, wide_encoding
 from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
 from incremental_assets.files.readers.parquet_copy import FinerTimes, converted
 from incremental_assets.files.readers.quoting import MARKED, WRONG_BYTES, MarkedLines, Quoting
@@ -67,6 +67,7 @@ class Staging:
         self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
         self._paths: dict[str, str] = {}
         self._copies: dict[str, Path] = {}
+        self._wide: dict[str, str] = {}  # the encodings of files of JSON that tell theirs by their first bytes
         self._looked_at: set[str] = set()  # files that were searched for rows of several lines
         self._held: list[int] = []
         self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -119,7 +120,10 @@ class Staging:
                     self._copy_as_it_is(file, link)
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
-                begins = self._begins(file, stream.read(HEAD_BYTES), None)
+                head = stream.read(HEAD_BYTES)
+            if self._is_wide(file, head):
+                return self._copied(file, number, compression)
+            begins = self._begins(file, head, None)
             if begins.separator is not None:
                 return self._copied(file, number, compression, begins.separator)
             if self._reading.format in _TEXT:
@@ -136,9 +140,21 @@ class Staging:
         assert copy is not None
         with open(copy, "rb") as stream:
             head = Quoting(self._reading).originals(stream.read(HEAD_BYTES))
+        if self._is_wide(file, head):
+            return self._copied(file, number, compression)
         if separator is None:
             return self._begins(file, head, copy.stat().st_size)
         return replace(Beginning.of(head, self._reading.separated_by(separator)), separator=separator)
+
+    def _is_wide(self, file: ReadFile, head: bytes) -> bool:
+        """Whether a file of JSON proves to have two or four bytes for a character, so that it has to be copied as UTF-8."""
+        reading = self._reading
+        if reading.format is not FileFormat.JSON or reading.by_line or reading.encoding is not None or file.key in self._wide:
+            return False
+        encoding = wide_encoding(head)
+        if encoding is not None:
+            self._wide[file.key] = encoding
+        return encoding is not None
 
     def mark(self, files: Iterable[ReadFile]) -> dict[str, str] | None:
         """Makes copies with marks (``quoting``) of those files of CSV that have rows of several lines, or U+FFFD as a character.
@@ -198,7 +214,7 @@ class Staging:
 
     def _texts(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
         """Yields the same of a text file, as UTF-8. Bytes that are not of its encoding become others that are no UTF-8."""
-        encoding = self._reading.encoding
+        encoding = self._wide.get(file.key, self._reading.encoding)
         decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)(WRONG_BYTES)
         for chunk in self._chunks(file, compression):
             yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", WRONG_BYTES)
@@ -246,7 +262,8 @@ class Staging:
         meter, texts = Meter(file, self._reading, record=False), self._texts(file, compression)
         skip = self._reading.skip_lines + (separator is not None)
         marked = MarkedLines(texts, file, self._reading.separated_by(separator), not_text=True, skip=skip)
-        with self._writing(), open(copy, "wb") as out:  # reading the file raises no OSError of its own
+        copy.unlink(missing_ok=True)  # it may be a link to the file itself, which must not be written through
+        with self._writing(), open(copy, "xb") as out:  # reading the file raises no OSError of its own
             for chunk in marked if is_delimited else texts:
                 meter.feed(chunk)
                 out.write(chunk)
