@@ -130,14 +130,24 @@ class FileStamp(NamedTuple):
     """The attributes by which a change of a file is recognized. A tuple, as a listing makes one for each of a million files.
 
     ``modified``: the modification time in microseconds since 1970 UTC. ``size``: in bytes. ``etag``: the store's ETag; None if it has none.
+    ``identity``: a number for the file's inode and for the time at which that was changed; None where these say nothing, as on a network
+    mount.
     """
 
     modified: int
     size: int
     etag: str | None = None
+    identity: int | None = None
 
     def same(self, other: "FileStamp") -> bool:
-        """Whether the file is unchanged. ETags are compared only if both stamps have one."""
+        """Whether the file is unchanged. ETags, and identities, are compared only if both stamps have one."""
+        return self._looks_like(other) and (self.identity == other.identity or self.identity is None or other.identity is None)
+
+    def is_doubtful(self, before: "FileStamp") -> bool:
+        """Whether only the identity differs: the file was replaced or rewritten, or merely copied, moved or given other permissions."""
+        return self._looks_like(before) and not self.same(before)
+
+    def _looks_like(self, other: "FileStamp") -> bool:
         same_tag = self.etag == other.etag or self.etag is None or other.etag is None
         return self.modified == other.modified and self.size == other.size and same_tag
 
