@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from incremental_assets.core.schema import Column
 
@@ -118,6 +118,32 @@ def decode_path(key: str) -> str | None:
         return None
     path = unquote_to_bytes(key).decode("utf-8", "surrogateescape")
     return path if encode_path(path) == key else None
+
+
+# ---------------------------------------------------------------- columns of a path
+HIVE_FOLDER = re.compile(r"([^=/]+)=([^/]*)")
+"""Matches a folder of which Hive and Spark say that it is a value of a column: ``month=01``."""
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def path_columns(path: str) -> dict[str, str | None]:
+    """The columns that the folders of a path name, with the text of their value: ``year=2026/month=01/a.csv``.
+
+    Raises ValueError for names and values that are no text, and where one column has two values.
+    """
+    found: dict[str, str | None] = {}
+    spelt: dict[str, str] = {}
+    for match in filter(None, map(HIVE_FOLDER.fullmatch, path.split("/")[:-1])):
+        try:
+            name, text = (unquote(part, errors="strict") for part in match.groups())
+            f"{name}{text}".encode()
+        except UnicodeError:
+            raise ValueError(f"the folder {shown_path(match[0])!r} has bytes that are no UTF-8") from None
+        name = spelt.setdefault(name.lower(), name)
+        value = None if text == _HIVE_NULL else text
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"its folders have two values of {name}")
+    return found
 
 
 def shown_path(path: str) -> str:

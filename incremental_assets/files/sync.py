@@ -44,6 +44,7 @@ from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.options import without_effect
+from incremental_assets.files.readers.path_values import names_of
 from incremental_assets.files.readers.read import FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile
 from incremental_assets.files.recheck import NO_ROWS, Recheck, StoredRows, recheck
@@ -273,6 +274,12 @@ class FileSync(ContainerSync):
             "sync/rows_rejected": rejected,
         }
         result.messages.append(plan.reason)
+        of_folders = names_of(self._due)
+        if of_folders and not {name.lower() for name in of_folders} & {column.name.lower() for column in self._columns}:
+            result.messages.append(
+                f"{', '.join(of_folders)} of the folders' names are no columns of the table, as it was loaded without them; "
+                f"--reset-watermarks loads it anew with them"
+            )
         if self._renewed:
             result.messages.append(f"{len(self._renewed):,} of them have the same content as before, and are not read again")
         result.warnings += without_effect(self._definition.format, self._definition.options.read)

@@ -35,6 +35,7 @@ from incremental_assets.files.readers.cells import ALL_TYPES, type_of_mask
 from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATORS, Block, Cells, Splitter
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
 from incremental_assets.files.readers.measure import expect_stored
+from incremental_assets.files.readers.path_values import are_columns
 from incremental_assets.files.readers.quoting import MarkedLines, Quoting
 from incremental_assets.files.readers.reading import Group, ReadFile, Reading
 
@@ -64,6 +65,8 @@ def reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence[
         return "they are not CSV"
     if not {name.lower() for name in reading.options} <= _OPTIONS or reading.encoding is not None:
         return "they have options that only Spark knows"
+    if are_columns(files, known):
+        return "their folders name columns"
     if not reading.header or reading.separator not in SEPARATORS:
         return "they have no header, or an unusual separator"
     if any(infer_compression(file.path) is not None or file.path.lower().endswith(".zst") for file in files):
