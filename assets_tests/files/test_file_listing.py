@@ -92,9 +92,9 @@ def test_files_are_found_with_time_and_size(tmp_path: Path) -> None:
     """Otherwise a change goes unseen, or every file is read again at each tick."""
     os.utime(write(tmp_path / "sales" / "2024" / "a.csv", b"12345"), ns=(0, 1_700_000_000_123_456_789))
     os.utime(write(tmp_path / "old.csv"), ns=(0, -1_000))
-    assert dict(address(tmp_path).list()) == {
-        "sales/2024/a.csv": FileStamp(1_700_000_000_123_456, 5, None),
-        "old.csv": FileStamp(-1, 0, None),
+    assert {path: stamp[:3] for path, stamp in address(tmp_path).list()} == {
+        "sales/2024/a.csv": (1_700_000_000_123_456, 5, None),
+        "old.csv": (-1, 0, None),
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from incremental_assets.core.files import EXTENSION, FileFormat, format_of, is_hidden
+from incremental_assets.core.files import EXTENSION, HIVE_FOLDER, FileFormat, format_of, is_hidden
 from incremental_assets.core.globs import escape, literal_of, matches, rank
 from incremental_assets.core.names import encode_name
 
@@ -32,6 +32,8 @@ _ZULU = re.compile(r"\AZ(?![0-9A-Za-z])")
 
 _BROKEN = "\udfff"
 """The placeholder for each byte of a name that is not UTF-8. Such bytes cannot be saved as text, so that they become ``?`` in a pattern."""
+_ANY = "\udffe"
+"""The placeholder for the value of a column that a folder names: ``month=01``."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Literals = tuple[str, ...]
@@ -53,7 +55,10 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the names of the files of one group have in common: folder, literal parts of the stem, and extension (with its dot)."""
+    """What the names of the files of one group have in common: folder, literal parts of the stem, and extension (with its dot).
+
+    ``folder``: the outermost one that names a column, with ``_ANY`` for its value, where there is such.
+    """
 
     folder: str
     literals: _Literals
@@ -61,7 +66,13 @@ class _Kind:
 
     @cached_property
     def glob(self) -> str:
-        return _written(f"{self.folder}/" if self.folder else "") + "*".join(map(_written, self.literals)) + self.extension
+        below = "**/" if self.is_tree else ""
+        return _written(f"{self.folder}/" if self.folder else "") + below + "*".join(map(_written, self.literals)) + self.extension
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether its folder names a column, so that all files of the same extension below are one group."""
+        return _ANY in self.folder
 
     @cached_property
     def is_broken(self) -> bool:
@@ -71,7 +82,8 @@ class _Kind:
     @property
     def base_name(self) -> str:
         """The name of the group before it is made unique: folder and literal parts. A long one is cut and gets a hash."""
-        name = _readable(f"{self.folder}/{'_'.join(self.literals)}") or "files"
+        above = "/".join(part for part in self.folder.split("/") if _ANY not in part)
+        name = _readable(f"{above}/{'_'.join(self.literals)}") or (_readable(self.folder) if self.is_tree else "") or "files"
         if len(encode_name(name)) <= _LONGEST_NAME:
             return name
         digest = hashlib.sha256(self.glob.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -85,8 +97,9 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
     """Groups files with the same folder, the same extension and similar names. The groups are ordered by name.
 
     Names are similar if they differ only in numbers, hashes and UUIDs, and in bytes that are not UTF-8, which no pattern can distinguish.
-    Hidden files and files with an unsupported extension are left out. The pattern of a single file is its own path. Once a second similar
-    file is there, or another one in its place, the pattern becomes a glob, and stays one.
+    All files below folders that differ only in the value of a column (``month=01``) are one group, unless one of those folders had a group
+    of its own before. Hidden files and files with an unsupported extension are left out. The pattern of a single file is its own path. Once
+    a second similar file is there, or another one in its place, the pattern becomes a glob, and stays one.
 
     ``named``: the names that groups were given before, by pattern (None: there are none). A name stays with the files of the same kind, and
     no other group gets it.
@@ -99,7 +112,7 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
     # Single files that were there before take part too, so that a file which replaces one of them belongs to the same container.
     kinds = _kinds({*there, *once}, before, once)
     # A name with bytes that are not UTF-8 has no literal pattern. If its pattern kept its digits, it would rank above the globs of others.
-    globbed = {kind for kind, own in kinds.items() if len(own) > 1 or kind.glob in before or kind.is_broken}
+    globbed = {kind for kind, own in kinds.items() if len(own) > 1 or kind.glob in before or kind.is_broken or kind.is_tree}
     patterns = {kind: kind.glob if kind in globbed else escape(own[0]) for kind, own in kinds.items()}
     owned = {kind: own for kind, own in _sorted_out(kinds, patterns).items() if any(path in there for path in own)}
     names = _names(owned, patterns, before, once, there)
@@ -114,7 +127,7 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
 
 def _written(text: str) -> str:
     """The pattern for a literal text, in which ``?`` replaces the placeholders."""
-    return escape(text).replace(_BROKEN, "?")
+    return escape(text).replace(_BROKEN, "?").replace(_ANY, "*")
 
 
 def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, str]) -> dict[_Kind, list[str]]:
@@ -126,11 +139,17 @@ def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, s
     hashed: set[_Kind] = set()
     numbered: set[_Kind] = set()
     worded: set[_Kind] = set()
+    kinds: defaultdict[_Kind, list[str]] = defaultdict(list)
+    apart = {_tree(folder) for pattern in before if not _is_tree_pattern(folder := pattern.rpartition("/")[0])}
     for path in sorted(paths):
         found = EXTENSION.search(path)
         if found is None or is_hidden(path):
             continue
         folder, _, stem = path[: found.start()].rpartition("/")
+        tree = _tree(folder)
+        if tree is not None and tree not in apart:
+            kinds[_Kind(tree, ("", ""), found[0])].append(path)
+            continue
         varying = list(_VARYING.finditer(stem))
         kind = as_word = _Kind(folder, _literals(stem, [match.span() for match in varying]), found[0])
         if any(match["word"] for match in varying):
@@ -142,7 +161,6 @@ def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, s
         elif path in once:
             worded.add(as_word)
         read.append((path, kind, as_word))
-    kinds: defaultdict[_Kind, list[str]] = defaultdict(list)
     for path, kind, as_word in read:
         if kind == as_word or as_word.glob in before:
             chosen = as_word
@@ -156,6 +174,22 @@ def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, s
             chosen = kind if were_hashed else as_word
         kinds[chosen].append(path)
     return kinds
+
+
+def _tree(folder: str) -> str | None:
+    """The outermost folder that names a column, with ``_ANY`` for its value: all files below are one group. None: there is none."""
+    above: list[str] = []
+    for part in folder.split("/"):
+        match = HIVE_FOLDER.fullmatch(part)
+        if match is not None:
+            return "/".join([*above, f"{match[1]}={_ANY}"])
+        above.append(part)
+    return None
+
+
+def _is_tree_pattern(folder: str) -> bool:
+    """Whether the folder of a pattern stands for all values of the columns that it names. An older version had a group for each value."""
+    return all(match is None or match[2] == "*" for match in map(HIVE_FOLDER.fullmatch, folder.split("/")))
 
 
 def _literals(stem: str, spans: Iterable[tuple[int, int]]) -> _Literals:
@@ -190,12 +224,12 @@ def _sorted_out(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, s
     owned: defaultdict[_Kind, list[str]] = defaultdict(list)
     for kind in kinds:
         first, last = kind.literals[0], kind.literals[-1]
-        if not kind.is_broken and literal_of(patterns[kind]) is None:
+        if not kind.is_broken and not kind.is_tree and literal_of(patterns[kind]) is None:
             by_ends[kind.folder, kind.extension, first, last].append(kind)
             lengths[kind.folder, kind.extension].add((len(first), len(last)))
     by_broken = _matched_by_broken(kinds, patterns)
     for kind, paths in kinds.items():
-        if literal_of(patterns[kind]) is not None:
+        if literal_of(patterns[kind]) is not None or kind.is_tree:
             owned[kind] += paths
             continue
         for path in paths:

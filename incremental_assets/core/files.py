@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from incremental_assets.core.schema import Column
 
@@ -120,6 +120,32 @@ def decode_path(key: str) -> str | None:
     return path if encode_path(path) == key else None
 
 
+# ---------------------------------------------------------------- columns of a path
+HIVE_FOLDER = re.compile(r"([^=/]+)=([^/]*)")
+"""Matches a folder of which Hive and Spark say that it is a value of a column: ``month=01``."""
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def path_columns(path: str) -> dict[str, str | None]:
+    """The columns that the folders of a path name, with the text of their value: ``year=2026/month=01/a.csv``.
+
+    Raises ValueError for names and values that are no text, and where one column has two values.
+    """
+    found: dict[str, str | None] = {}
+    spelt: dict[str, str] = {}
+    for match in filter(None, map(HIVE_FOLDER.fullmatch, path.split("/")[:-1])):
+        try:
+            name, text = (unquote(part, errors="strict") for part in match.groups())
+            f"{name}{text}".encode()
+        except UnicodeError:
+            raise ValueError(f"the folder {shown_path(match[0])!r} has bytes that are no UTF-8") from None
+        name = spelt.setdefault(name.lower(), name)
+        value = None if text == _HIVE_NULL else text
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"its folders have two values of {name}")
+    return found
+
+
 def shown_path(path: str) -> str:
     """The path for messages and metadata: bytes that are not UTF-8 become ``\\xNN``, as text with surrogates cannot be encoded."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -130,14 +156,24 @@ class FileStamp(NamedTuple):
     """The attributes by which a change of a file is recognized. A tuple, as a listing makes one for each of a million files.
 
     ``modified``: the modification time in microseconds since 1970 UTC. ``size``: in bytes. ``etag``: the store's ETag; None if it has none.
+    ``identity``: a number for the file's inode and for the time at which that was changed; None where these say nothing, as on a network
+    mount.
     """
 
     modified: int
     size: int
     etag: str | None = None
+    identity: int | None = None
 
     def same(self, other: "FileStamp") -> bool:
-        """Whether the file is unchanged. ETags are compared only if both stamps have one."""
+        """Whether the file is unchanged. ETags, and identities, are compared only if both stamps have one."""
+        return self._looks_like(other) and (self.identity == other.identity or self.identity is None or other.identity is None)
+
+    def is_doubtful(self, before: "FileStamp") -> bool:
+        """Whether only the identity differs: the file was replaced or rewritten, or merely copied, moved or given other permissions."""
+        return self._looks_like(before) and not self.same(before)
+
+    def _looks_like(self, other: "FileStamp") -> bool:
         same_tag = self.etag == other.etag or self.etag is None or other.etag is None
         return self.modified == other.modified and self.size == other.size and same_tag
 

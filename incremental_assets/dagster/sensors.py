@@ -204,9 +204,9 @@ _HASHES = 2**128
 def digest(files: Iterable[tuple[str, FileStamp]]) -> Digest:
     """The digest of files, given as paths or keys, each with its stamp."""
     total = count = 0
-    for path, (modified, size, etag) in files:
+    for path, (modified, size, etag, identity) in files:
         count += 1
-        line = f"{path}\0{modified}\0{size}\0{etag}".encode("utf-8", "surrogateescape")
+        line = f"{path}\0{modified}\0{size}\0{etag}\0{identity}".encode("utf-8", "surrogateescape")
         total += int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")
     return Digest(count, total % _HASHES)
 

@@ -5,6 +5,7 @@ a driver answers (``files.trees``), which of the files are a container's (``file
 """
 
 import contextlib
+import hashlib
 import itertools
 import os
 import re
@@ -28,6 +29,7 @@ from incremental_assets.files.table_folders import NOT_OF_A_TABLE, IsTable, Tabl
 from incremental_assets.files.trees import LocalTree, NoPath, RemoteTree, Tree
 from incremental_assets.files.trouble import passing_remedy
 
+_CHUNK = 1 << 20
 # The last @ ends the password, as a password may contain one. Without a colon there is no password (abfss://container@account).
 _PASSWORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
 
@@ -138,6 +140,14 @@ class FolderAddress:
         """The first ``size`` bytes of a file, decompressed according to its extension. Raises what ``open`` raises."""
         with self.open(path) as stream:
             return stream.read(size)
+
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of a file's bytes as they are stored. Raises what ``open`` raises."""
+        found = hashlib.sha256()
+        with self.open(path, decompress=False) as stream:
+            while chunk := stream.read(_CHUNK):
+                found.update(chunk)
+        return found.hexdigest()
 
     def descriptor(self, path: str) -> int:
         """Opens a file of a local folder for reading, and returns the descriptor, which the caller closes. Raises what ``open`` raises."""

@@ -25,6 +25,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
 from incremental_assets.files.readers.local_json import LocalJsonRows, reason_against_json
 from incremental_assets.files.readers.local_values import Unsure, arrow_type
+from incremental_assets.files.readers.path_values import are_columns
 from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
 
@@ -152,6 +153,8 @@ def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence
         return "their format is one that only Spark reads"
     if types is None or any(arrow_type(column.type) is None for column in known):
         return "columns have types that only Spark knows"
+    if are_columns(files, known):
+        return "their folders name columns"
     return _READ_HERE[reading.format][0](reading, files)
 
 

@@ -29,9 +29,12 @@ _SCHEMA = pa.schema(
     [
         ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
         ("rejected", pa.int64()), ("refused", pa.string()), ("dropped", pa.bool_()), ("table_id", pa.string()),
-        ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()), ("how", pa.string()),
+        ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()), ("how", pa.string()), ("identity", pa.int64()),
+        ("sha256", pa.string()),
     ]
 )  # fmt: skip
+_ADDED = 2
+"""How many of the columns an earlier version's manifest may lack: they were added at the end."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class FileRecord:
     ``refused``: why this version of the file could not be read, its rows being those of the version before; None: it was read.
     ``dropped``: its rows were removed. ``table_id``, ``data_version``: Delta's id of the table, and the version of its commit that the
     record is valid for; -1: of no commit. ``how``: the digest of the settings by which it was read (``FileDefinition.how``).
+    ``identity``: see ``FileStamp``. ``sha256``: of the file's bytes, once its identity has changed and nothing else; None before.
     """
 
     file: str
@@ -58,10 +62,12 @@ class FileRecord:
     at: int
     run_id: str
     how: str
+    identity: int | None = None
+    sha256: str | None = None
 
     @property
     def stamp(self) -> FileStamp:
-        return FileStamp(self.modified, self.size, self.etag)
+        return FileStamp(self.modified, self.size, self.etag, self.identity)
 
     @property
     def state(self) -> FileState:
@@ -153,14 +159,14 @@ class Manifest:
         options = storage_options() or None
         with place_errors(self.table.url):
             if mode == "append":
-                write_deltalake(self.table.address, rows, mode="append", storage_options=options)
+                write_deltalake(self.table.address, rows, mode="append", schema_mode="merge", storage_options=options)
             else:
                 write_deltalake(self.table.address, rows, mode="overwrite", schema_mode="overwrite", storage_options=options)
 
 
 def _is_ours(delta: DeltaTable) -> bool:
-    """Whether this version of the product wrote the manifest. Another version's has other columns: its files count as unknown."""
-    return [field.name for field in delta.schema().fields] == _SCHEMA.names
+    """Whether the manifest has these columns, or those of an earlier version. If it has others, its files count as unknown."""
+    return [field.name for field in delta.schema().fields] in (_SCHEMA.names, _SCHEMA.names[:-_ADDED])
 
 
 def _age(record: FileRecord) -> tuple[int, int]:

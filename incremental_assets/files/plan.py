@@ -231,7 +231,9 @@ def _decide(facts: _Facts) -> tuple[Action, str]:
         return Action.SYNC, "looks which files the table holds: it has a commit that is not recorded"
     tried = ", and tries those again that could not be read" if facts.again else ""
     new = sum(1 for key in compared.due if key not in facts.known)
-    return Action.SYNC, f"reads {new:,} new and {len(compared.due) - new:,} changed files{tried}"
+    replaced = sum(1 for key in compared.due if key in facts.known and facts.listed.stamps[key].is_doubtful(facts.known[key].stamp))
+    of_same = f", and {replaced:,} of the same time and size that may have been replaced" if replaced else ""
+    return Action.SYNC, f"reads {new:,} new and {len(compared.due) - new - replaced:,} changed files{of_same}{tried}"
 
 
 def _notes(facts: _Facts) -> list[str]:

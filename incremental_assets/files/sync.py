@@ -11,7 +11,7 @@ with the files that the table holds (``recheck``).
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.cursor_type import CursorType, format_value
+from incremental_assets.core.errors import SourceError, SourceInterrupted
 from incremental_assets.core.files import FILE, MODIFIED, FileState, shown_path
 from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.names import backticked
@@ -43,6 +44,7 @@ from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.options import without_effect
+from incremental_assets.files.readers.path_values import names_of
 from incremental_assets.files.readers.read import FileCount, FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
 from incremental_assets.files.recheck import NO_ROWS, Recheck, StoredRows, recheck
@@ -118,6 +120,8 @@ class FileSync(ContainerSync):
         self._due, self._drop = plan.due, plan.drop
         self._recheck: Recheck | None = None  # None: the plan asks for none
         self._records: list[FileRecord] = []
+        self._contents: dict[str, str] = {}  # by key, the hashes of files that have one
+        self._renewed: tuple[str, ...] = ()  # keys of files that were in doubt and have the same content as before
 
     def prepare(self) -> bool:
         """Reads the files. Returns whether there is anything to commit.
@@ -127,6 +131,7 @@ class FileSync(ContainerSync):
         plan = self._plan
         head = self.table.head()
         self._manifest.keep_only(plan.remembered)
+        self._compare_contents()
         if plan.recheck:
             self._recheck = recheck(self._scope.spark, plan, self.table, self._rejected)
             self._due, self._drop = self._recheck.due, self._recheck.drop
@@ -174,6 +179,30 @@ class FileSync(ContainerSync):
             self.result.audited = audit(self._definition, self._scope, self._plan.request.audit, self._log)
 
     # ------------------------------------------------------------------ reading
+    def _compare_contents(self) -> None:
+        """Finds out which of the files that may have been replaced have the same content as before, by hashes. These are not read again.
+
+        A file gets a hash when it is in doubt for the first time. It is made before the file is read: if the file is replaced in between,
+        its identity differs once more, and its hash, too.
+        """
+        plan = self._plan
+        decides = plan.request.mode is Mode.INCREMENTAL and not plan.recheck and not plan.whole
+        for file in self._due:
+            record = plan.known.get(file.key)
+            is_doubtful = record is not None and plan.listed.stamps[file.key].is_doubtful(record.stamp)
+            if record is None or not (is_doubtful or record.sha256):
+                continue
+            try:
+                self._contents[file.key] = found = self._definition.settings.address.sha256(file.path)
+            except SourceInterrupted:
+                raise
+            except SourceError:
+                continue  # its reader says what is wrong with it
+            if decides and is_doubtful and record.state is FileState.READ and record.sha256 == found:
+                self._renewed += (file.key,)
+        renewed = frozenset(self._renewed)
+        self._due = tuple(file for file in self._due if file.key not in renewed)
+
     def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
         address, reading = definition.settings.address, self._reading
@@ -265,6 +294,14 @@ class FileSync(ContainerSync):
             "sync/rows_rejected": rejected,
         }
         result.messages.append(plan.reason)
+        of_folders = names_of(self._due)
+        if of_folders and not {name.lower() for name in of_folders} & {column.name.lower() for column in self._columns}:
+            result.messages.append(
+                f"{', '.join(of_folders)} of the folders' names are no columns of the table, as it was loaded without them; "
+                f"--reset-watermarks loads it anew with them"
+            )
+        if self._renewed:
+            result.messages.append(f"{len(self._renewed):,} of them have the same content as before, and are not read again")
         result.warnings += without_effect(self._definition.format, self._definition.options.read)
         if waiting and plan.request.mode is Mode.REFRESH:
             result.warnings.append(f"{waiting:,} files were not read again, as the Spark server ended while it read them: ask once more")
@@ -366,7 +403,22 @@ class FileSync(ContainerSync):
         corrected = self._recheck.corrected if self._recheck is not None else {}
         for key, one in corrected.items():
             records.append(replace(blank(key), rows=one.rows, rejected=one.rejected, dropped=one == NO_ROWS))
+        if not self._plan.whole:
+            records += self._renewed_records({record.file for record in records})
         return records
+
+    def _renewed_records(self, others: Set[str]) -> Iterator[FileRecord]:
+        """Yields records with the identities of unchanged files: of those in doubt, and of all that an earlier version has recorded.
+
+        ``others``: the keys of files that have another record of this sync.
+        """
+        renewed, stamps = frozenset(self._renewed), self._plan.listed.stamps
+        for key, record in self._plan.known.items():
+            stamp = stamps.get(key)
+            if stamp is None or key in others or record.identity == stamp.identity:
+                continue
+            if key in renewed or (record.identity is None and record.stamp.same(stamp)):
+                yield replace(record, identity=stamp.identity, at=_now())
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
         """A record of a file without stamp and rows, written now."""
@@ -374,7 +426,8 @@ class FileSync(ContainerSync):
 
     def _record(self, blank: FileRecord, count: FileCount | StoredRows) -> FileRecord:
         stamp = self._plan.listed.stamps[blank.file]
-        return replace(blank, modified=stamp.modified, size=stamp.size, etag=stamp.etag, rows=count.rows, rejected=count.rejected)
+        seen = replace(blank, modified=stamp.modified, size=stamp.size, etag=stamp.etag, identity=stamp.identity)
+        return replace(seen, rows=count.rows, rejected=count.rejected, sha256=self._contents.get(blank.file))
 
     def _refused(self, blank: FileRecord) -> FileRecord:
         """The record of a file that could not be read: its rows are those of the version before, unless the table is replaced."""

@@ -13,6 +13,7 @@ from typing import IO, Any, Protocol
 
 from incremental_assets.core.files import FileStamp
 from incremental_assets.files.beneath import LINKED_FOLDER, NOWHERE, NotRead, inside, opened
+from incremental_assets.files.mounts import identifies_files
 
 _BLOCK = 1 << 20
 """The block size in bytes for reading remote files. Some drivers read ahead by tens of megabytes; often only the first bytes are needed."""
@@ -20,6 +21,8 @@ _BLOCK = 1 << 20
 # The names under which fsspec's drivers return modification time and etag, in order of preference.
 _TIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _ETAG_KEYS = ("ETag", "etag", "md5Hash")
+_SPREAD, _INT64 = 0x9E3779B97F4A7C15, 2**63 - 1
+"""A factor that spreads the numbers of inodes over all bits, and the largest integer of 64 bits."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -57,11 +60,16 @@ class LocalTree:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._identifies: dict[int, bool] = {}  # by device
         self.vanished = False
 
     def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
         descriptor = opened(self._root, folder, folder=True)
         try:
+            device = os.fstat(descriptor).st_dev
+            if device not in self._identifies:
+                self._identifies[device] = identifies_files(os.path.join(self._root, folder))
+            identifies = self._identifies[device]
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     try:
@@ -83,7 +91,8 @@ class LocalTree:
                         yield entry.name, error
                         continue
                     if regular:
-                        yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
+                        identity = (seen.st_ino * _SPREAD ^ seen.st_ctime_ns) & _INT64 if identifies else None
+                        yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size, None, identity)
                     elif stat.S_ISDIR(seen.st_mode):
                         yield entry.name, NotRead(LINKED_FOLDER)
         finally:

@@ -146,6 +146,24 @@ class LadderRows(ABC):
         self.columns = tuple(Column(column.name, changed.get(column.name, column.type)) for column in self.columns)
         return bool(changed)
 
+    def _inferred(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Returns by name the type that fits all texts of a new column, in all files; None where it has none."""
+        frame = self._texts(names)
+        if frame is None:
+            return {}
+        # Most types are ruled out by a few rows already, and need not be tried on all of them.
+        some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
+        possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
+        found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
+        return {name: None if found[name] is None else cells.type_of_mask(found[name]) for name in names}
+
+    def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
+        """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
+        if not possible:
+            return {}
+        masks = [f"{cells.mask(quote(name), self._staged.reading, bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
+        return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
+
 
 class DelimitedRows(LadderRows):
     """CSV and TSV: the files of one header are read together."""
@@ -179,24 +197,6 @@ class DelimitedRows(LadderRows):
     def _widening(self) -> Sequence[Column]:
         known = {column.name.lower() for column in self._staged.known}
         return [column for column in self.columns if column.name.lower() in known]
-
-    def _inferred(self, names: Sequence[str]) -> dict[str, str | None]:
-        """Returns by name the type that fits all texts of a new column, in all files; None where it has none."""
-        frame = self._texts(names)
-        if frame is None:
-            return {}
-        # Most types are ruled out by a few rows already, and need not be tried on all of them.
-        some = self._masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
-        possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
-        found = possible | self._masks(frame, {name: bits for name, bits in possible.items() if bits})
-        return {name: None if found[name] is None else cells.type_of_mask(found[name]) for name in names}
-
-    def _masks(self, frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
-        """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
-        if not possible:
-            return {}
-        masks = [f"{cells.mask(quote(name), self._staged.reading, bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
-        return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
 
     def _texts(self, names: Sequence[str]) -> "DataFrame | None":
         frames: list[DataFrame] = []

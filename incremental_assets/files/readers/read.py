@@ -20,6 +20,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.formats import DelimitedRows, FormatRows, LadderRows, StagedFiles, check_options, format_rows, null
+from incremental_assets.files.readers.path_values import IS, PathValues
 from incremental_assets.files.readers.quoting import Quoting
 from incremental_assets.files.readers.reading import (
     LINE,
@@ -48,7 +49,6 @@ ROUNDS = 3
 
 With many broken files, that costs less than reading all other files again for each of them.
 """
-_IS = "_incremental_assets_is"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,16 @@ class FileRows:
 
     def good(self) -> "DataFrame":
         """Returns the typed rows: ``_file``, ``_file_modified``, then ``columns``."""
-        return self._of_files(f"{WRONG} IS NULL", [quote(column.name) for column in self.columns])
+        given = self._paths.given(self.columns)
+
+        def value(column: Column) -> str:
+            if column.name not in given:
+                return quote(column.name)
+            of_path = self._paths.value(given[column.name])
+            own = f"cast({quote(column.name)} AS {column.type}), " if column.name in self._brought else ""
+            return f"coalesce({own}{of_path}) AS {quote(column.name)}"
+
+        return self._of_files(f"{WRONG} IS NULL", [value(column) for column in self.columns])
 
     def bad(self) -> "DataFrame":
         """Returns ``REJECTED_COLUMNS`` of the rejected rows."""
@@ -183,11 +192,19 @@ class FileRows:
         """Determines columns and types, then caches all rows in Spark and counts them."""
         may = self._as_text or (lambda: False)
         staged = StagedFiles(self._spark, self._address, self._reading, self._stage, self._heads, self._known, self._types, may)
+        self._paths = paths = PathValues(staged, self._left())
+        self._refused |= paths.refused
+        if self._as_text is not None:
+            paths.widen(self._as_text)
+        staged = replace(staged, known=_with_types(staged.known, paths.columns))
         self._rows = rows = format_rows(staged, self._left())
         try:
             rows.infer()
         finally:
             self._refused |= rows.refused
+        paths.infer(rows.columns)
+        paths.refuse_misfits(self._left())
+        self._refused |= paths.refused
         self.counts = self._counted(rows)
         if self._with_parts:
             refused = self._stage.mark(self._with_parts)
@@ -200,13 +217,18 @@ class FileRows:
         if self._as_text is not None and isinstance(rows, LadderRows) and any(count.rejected for count in self.counts.values()):
             if rows.widen(self._as_text):
                 self._drop()
+                paths.columns = _with_types(paths.columns, rows.columns)
                 self.counts = self._counted(rows)
             self.held = rows.held
-        self.columns, self.valueless = rows.columns, rows.valueless
+        self.held += paths.held
+        self._brought = frozenset(column.name for column in rows.columns)
+        self.columns = (*rows.columns, *(column for column in paths.columns if column.name not in self._brought))
+        self.valueless = rows.valueless
 
     def _counted(self, rows: FormatRows) -> dict[str, FileCount]:
         """Caches all rows in Spark, and counts those of each file. ``_with_parts``: the files whose rejected lines may be parts of rows."""
         counts = {file.key: FileCount(0, 0) for file in self._left()}
+        given = self._paths.given(rows.columns)
         self._with_parts: list[ReadFile] = []
         if rows.groups:
             # Cached, as the rows are read several times: to be counted, and for the good and the rejected ones.
@@ -216,13 +238,19 @@ class FileRows:
                 frame = frame.union(other)
             self._typed = PersistedRows(self._spark, frame)
             parts = Quoting(self._reading).may_be_part_of_row if isinstance(rows, DelimitedRows) else "false"
-            found = self._typed.frame.groupBy(NAME).agg(*_counting(parts)).collect()
+            others = [f"{quote(name)} IS NOT NULL AND NOT ({quote(name)} <=> {self._paths.value(i)})" for name, i in given.items()]
+            all_rows = self._with_files(self._typed.frame) if others else self._typed.frame
+            found = all_rows.groupBy(NAME).agg(*_counting(parts, " OR ".join(others) or "false")).collect()
             own = {file.key: file for file in self._left()}
             for row in found:
                 key = self._stage.names[row[NAME]]
                 counts[key] = FileCount(row["all"] - row["wrong"], row["wrong"])
                 if row["parts"]:
                     self._with_parts.append(own[key])
+                if row["others"]:
+                    why = f"its rows have other values of {' and '.join(given)} than its folders say. Put it into the right folder"
+                    self._refused[key] = refusal(own[key], why)
+                    del counts[key]
         return counts
 
     def _each_by_itself(self) -> dict[str, str]:
@@ -246,22 +274,25 @@ class FileRows:
 
     def _of_files(self, where: str, columns: Sequence[str]) -> "DataFrame":
         """The cached rows that fulfil a condition: key and modification time of their file, then the given expressions."""
-        from pyspark.sql import functions as F
-
         if self._typed is None:
             # There are no rows, but the expressions need all columns to exist.
             nothing = [f"cast(NULL AS string) AS {name}" for name in (NAME, LINE, WRONG)]
             rows = self._spark.range(0).selectExpr(*nothing, *map(null, self.columns))
         else:
             rows = self._typed.frame.where(where)
-        modified = {file.key: file.modified for file in self._files}
-        # Key and time travel in one struct of a reserved name, as the files may have columns of any name.
-        named = [(name, key, modified[key]) for name, key in self._stage.names.items()]
-        names = self._spark.createDataFrame(named, "name string, key string, modified bigint")
-        names = names.selectExpr(f"name AS {NAME}_of", f"struct(key, modified) AS {_IS}")
-        joined = rows.join(names.hint("broadcast"), F.col(NAME) == F.col(f"{NAME}_of"))
-        carried = [f"{_IS}.key AS {quote(FILE.name)}", f"timestamp_micros({_IS}.modified) AS {quote(MODIFIED.name)}"]
-        return joined.selectExpr(*carried, *columns)
+        carried = [f"{IS}.key AS {quote(FILE.name)}", f"timestamp_micros({IS}.modified) AS {quote(MODIFIED.name)}"]
+        return self._with_files(rows).selectExpr(*carried, *columns)
+
+    def _with_files(self, rows: "DataFrame") -> "DataFrame":
+        """The rows of files that are not refused, each with its file: key, time, and the texts that its folders say."""
+        from pyspark.sql import functions as F
+
+        modified, texts = {file.key: file.modified for file in self._files}, self._paths.texts
+        # They travel in one struct of a reserved name, as the files may have columns of any name.
+        named = [(name, key, modified[key], texts.get(key)) for name, key in self._stage.names.items() if key not in self._refused]
+        names = self._spark.createDataFrame(named, "name string, key string, modified bigint, texts array<string>")
+        names = names.selectExpr(f"name AS {NAME}_of", f"struct(key, modified, texts) AS {IS}")
+        return rows.join(names.hint("broadcast"), F.col(NAME) == F.col(f"{NAME}_of"))
 
     def _drop(self) -> None:
         if self._typed is not None:
@@ -269,11 +300,22 @@ class FileRows:
             typed.release()
 
 
-def _counting(parts: str) -> list:
-    """The aggregates that count all rows of a file, the rejected ones, and those of them that fulfil a condition."""
+def _with_types(columns: Sequence[Column], others: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns with the types that the others have, where there are such."""
+    types = {column.name: column.type for column in others}
+    return tuple(Column(column.name, types.get(column.name, column.type)) for column in columns)
+
+
+def _counting(parts: str, others: str) -> list:
+    """The aggregates that count all rows of a file, the rejected ones, those of them that may be ``parts`` of rows, and good ``others``."""
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("all"), F.count(WRONG).alias("wrong"), F.expr(f"count_if({WRONG} IS NOT NULL AND {parts})").alias("parts")]
+    return [
+        F.count("*").alias("all"),
+        F.count(WRONG).alias("wrong"),
+        F.expr(f"count_if({WRONG} IS NOT NULL AND {parts})").alias("parts"),
+        F.expr(f"count_if({WRONG} IS NULL AND ({others}))").alias("others"),
+    ]
 
 
 def _full_text(error: Exception) -> str:
