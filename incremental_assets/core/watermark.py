@@ -154,7 +154,8 @@ class TableState:
     version of this product wrote the state. ``mark``: of the source's table, where it has no id that tells it from another one
     (``Relation.mark``). ``inherited``: whose rows it has (``Container.inherited``); None if an earlier version wrote the state, which
     always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
-    pending values stand for; None if the source has none, or if an earlier version wrote the state.
+    pending values stand for; None if the source has none, or if an earlier version wrote the state. ``read_at``: when a container was last
+    read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is not, or not yet.
     """
 
     identifier: str
@@ -180,6 +181,7 @@ class TableState:
     mark: str | None = None
     inherited: Inherited | None = None
     point: HistoryPoint | None = None
+    read_at: int | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -241,6 +243,8 @@ class TableState:
             data["inherited"] = self.inherited.value
         if self.point is not None:
             data["point"] = self.point.to_json()
+        if self.read_at is not None:
+            data["read_at"] = self.read_at
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -303,6 +307,7 @@ class TableState:
             mark=data.get("mark"),
             inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             point=HistoryPoint.from_json(data.get("point")),
+            read_at=data.get("read_at"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 
