@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -33,6 +34,8 @@ insert into customer select g, now() - g * interval '1 hour' from generate_serie
 create table events (id bigint generated always as identity primary key, payload text);
 insert into events (payload) select 'x' from generate_series(1, 2000);
 create table orders (id int primary key, modified timestamptz);
+create view recent as select * from customer where updated_at > now() - interval '1 day';
+create materialized view kept as select * from orders;
 create table "{EVIL}" (id bigint generated always as identity primary key, "a""b" int);
 insert into "{EVIL}" ("a""b") select 1 from generate_series(1, 2000);
 create table "{TEMPLATE}" (id bigint generated always as identity primary key, a int);
@@ -77,7 +80,7 @@ def shop(database: str) -> str:
     return database
 
 
-def attributes(file: Path) -> dict[str, object]:
+def attributes(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text(encoding="utf-8"))["attributes"]
 
 
@@ -95,7 +98,15 @@ def test_a_project_with_a_url_has_a_datastore_that_loads(run: Run, shop: str, tm
     assert "injected" not in found and not any(TEMPLATE in str(one) for one in used)
     [store] = load_datastores(tmp_path / "lake")
     strategies = {definition.table.name: definition.container.strategy.value for definition in store.definitions}
-    assert strategies == {"customer": "upsert", "events": "append", "orders": "snapshot", EVIL: "append", TEMPLATE: "snapshot"}
+    assert strategies == {
+        "customer": "upsert",
+        "events": "append",
+        "orders": "snapshot",
+        EVIL: "append",
+        TEMPLATE: "snapshot",
+        **dict.fromkeys(("recent", "kept"), "snapshot"),
+    }
+    assert found["containers"]["recent"] == {"every": "1 hour"} and "kept" not in found["containers"], "a view is read whole each time"
     assert "loads the whole container" in output, "what the first sync will do is said"
 
 

@@ -9,6 +9,12 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_80
 _LONGEST = 1000 * 365 * 86_400
 
 
+def in_units(seconds: int) -> str:
+    """The duration in its largest unit of which it is a multiple, as ``seconds_of`` reads it."""
+    unit, size = next((unit, size) for unit, size in reversed(_UNITS.items()) if seconds % size == 0)
+    return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
+
+
 def seconds_of(what: str, text: str) -> int:
     """The duration in seconds. ``what``: the name of the attribute, for messages. Raises ValueError."""
     found = re.fullmatch(r"(\d+) *(second|minute|hour|day|week)s?", text.strip())

@@ -101,6 +101,10 @@ def resolve(
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
         )
+    if options.every is not None and (identifier is not None or options.capture is Capture.LOG):
+        raise ConfigurationError(
+            f"{label}: every is for what is read whole each time, and of this only what is new is read. Leave it out; schedule says when."
+        )
     key = key_of(table, options)
     if options.inherited is not None and table.kind not in _KINDS_WITH_HEIRS:
         raise ConfigurationError(

@@ -156,7 +156,9 @@ class TableState:
     always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
     pending values stand for; None if the source has none, or if an earlier version wrote the state. ``canonical``: the columns of the key
     of which all rows have the canonical form (``Container.canonical``); None if an earlier version wrote the state, which knew none.
-    ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes.
+    ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes. ``read_at``: when a
+    container was last read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is
+    not, or not yet.
     """
 
     identifier: str
@@ -184,6 +186,7 @@ class TableState:
     point: HistoryPoint | None = None
     canonical: tuple[str, ...] | None = None
     valueless: tuple[str, ...] = ()
+    read_at: int | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -249,6 +252,8 @@ class TableState:
             data["canonical"] = list(self.canonical)
         if self.valueless:
             data["valueless"] = list(self.valueless)
+        if self.read_at is not None:
+            data["read_at"] = self.read_at
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -313,6 +318,7 @@ class TableState:
             point=HistoryPoint.from_json(data.get("point")),
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
             valueless=tuple(data.get("valueless", ())),
+            read_at=data.get("read_at"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

@@ -20,7 +20,7 @@ import dagster as dg
 import dotenv
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.container import Heirs, SourceTable
+from incremental_assets.core.container import Heirs, Kind, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.yaml_text import TEMPLATE, comment_text, flow
 from incremental_assets.dagster.catalog_command import catalog_records
@@ -38,6 +38,8 @@ COMPONENTS = {
     "mssql": "SQLServerDatastore",
 }
 """The components of databases, by the schemes of their URLs."""
+VIEWS_EVERY = "1 hour"
+"""The proposal for ``every`` of views."""
 _WIDTH = 120
 _VARIABLE = re.compile(r"""["']?\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}""")
 
@@ -157,12 +159,17 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
         else:
             lines.append(f"    {'' if is_used else '# '}- {entry}")
     sized = {definition.table.name: definition.proposal.partition_by for definition, _ in used if definition.proposal.partition_by}
-    said = [line for definition in tables for line in _container(definition.table, sized.get(definition.table.name))]
+    by_identifier = {definition.table.name for definition, _ in used}
+    said = [
+        line
+        for definition in tables
+        for line in _container(definition.table, sized.get(definition.table.name), definition.table.name in by_identifier)
+    ]
     return "\n".join([*lines, *(["  containers:", *said] if said else [])]) + "\n"
 
 
-def _container(table: SourceTable, partition_by: str | int | None) -> list[str]:
-    """The lines of a table under ``containers``; none if nothing is said of it."""
+def _container(table: SourceTable, partition_by: str | int | None, by_identifier: bool) -> list[str]:
+    """The lines of a table under ``containers``; none if nothing is said of it. ``by_identifier``: only what is new in it is synced."""
     options = [] if partition_by is None else [f"partition_by: {partition_by}"]
     comment: list[str] = []
     if table.heirs is Heirs.BESIDE:
@@ -173,6 +180,9 @@ def _container(table: SourceTable, partition_by: str | int | None) -> list[str]:
     elif table.heirs is not None:
         comment = _comment(f"{table.name}: its rows are in tables that inherit from it.")
         options.append("inherited: include")
+    if table.kind is Kind.VIEW and not by_identifier:
+        comment = _comment(f"{table.name}: what has changed in a view cannot be seen, so that it is read whole; every says how often.")
+        options.append(f"every: {VIEWS_EVERY}")
     if TEMPLATE.search(table.name):
         options = []
     return [*comment, *([f"    {flow(table.name)}: {{{', '.join(options)}}}"] if options else [])]

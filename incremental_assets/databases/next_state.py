@@ -5,6 +5,7 @@ columns. Does not belong: how far the watermark moves (``core.watermark``), whet
 in the source's log (``capture_sync``).
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -60,6 +61,7 @@ def next_state(
         policies=policies_read(plan, container, source, before),
         point=before.point if beside_others else source.point(),
         inherited=before.inherited if beside_others else container.inherited,
+        read_at=None if container.options.every is None else time.time_ns() // 1000,
         **relation_after(plan, container, source.relation(), before),
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.deletes import is_due
+from incremental_assets.core.duration import in_units
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.core.partitions import Partitions
@@ -173,6 +174,9 @@ def make_plan(
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
         return load("first sync: loads the whole container", domain, nulls)
     if container.identifier is None:
+        reason = _not_due(container, table, state, request) if request.mode is Mode.INCREMENTAL else None
+        if reason:
+            return plan(Action.SKIP, reason, domain, True)
         reason = _unchanged(container, source, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
             return replace(plan(Action.SKIP, reason, domain, True), confirmed=with_point(source, state, table, None))
@@ -249,6 +253,18 @@ def _sweeps(container: Container, state: TableState | None, request: Request) ->
         return None
     before = "for the first time" if state.swept_at is None else f"the last time was {format_value(CursorType.TIMESTAMP, state.swept_at)}"
     return f"looks for deleted rows ({before})"
+
+
+def _not_due(container: Container, table: LakeTable, state: TableState | None, request: Request) -> str | None:
+    """Why a container that is read whole at intervals (``every``) is not read now; None if it is. An audit compares what is there now."""
+    every = container.options.every
+    if every is None or state is None or request.audit is not None or not table.is_as_left(state.data_version):
+        return None
+    if is_due(state.read_at, every, time.time_ns() // 1000):
+        return None
+    assert state.read_at is not None
+    last = format_value(CursorType.TIMESTAMP, state.read_at)
+    return f"nothing to do: it is read whole every {in_units(every)}, the last time was {last}; --refresh reads it now"
 
 
 def _unchanged(

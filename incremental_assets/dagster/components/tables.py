@@ -101,6 +101,7 @@ class ContainerEntry(QualityEntry):
     when_recreated: WhenRecreated | None = Field(
         default=None, description="the table was dropped and created anew: refuse, reload or adopt; default: as the datastore"
     )
+    every: str | None = Field(default=None, description="from one read of what is read whole to the next; default: each sync")
     inherited: Inherited | None = Field(default=None, description="a table that others inherit from: only its own rows, or include theirs")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
@@ -253,6 +254,10 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     values["metadata"] = metadata_settings_of(entry.metadata)
     values |= scans_of(f"{datastore}/{table}", entry)
     values |= _deletes(f"{datastore}/{table}", entry)
+    try:
+        values["every"] = None if entry.every is None else seconds_of("every", entry.every)
+    except ValueError as error:
+        raise ConfigurationError(f"{datastore}/{table}: {error}.") from error
     values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)
