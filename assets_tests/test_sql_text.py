@@ -361,6 +361,7 @@ TRUSTED_POSTGRES = {
     "databases/postgres/types.py": {
         "_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14",
         "'case when {0} is not null then concat({0}) end' if base in _CAST_CHANGES else '{0}::text'",
+        "form",  # of the module's own list of canonical forms
     },
     "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.cursor_type]"},
     "databases/postgres/introspect.py": {"aggregate"},
