@@ -245,3 +245,16 @@ def test_each_folder_that_contributing_names_exists() -> None:
         assert _file(name) is not None or below, f"CONTRIBUTING.md: there is no folder {name}"
     for folder in PACKAGE.iterdir():
         assert not (folder / "__init__.py").exists() or f"`incremental_assets/{folder.name}/`" in text, f"CONTRIBUTING.md: {folder.name}"
+
+
+def test_the_messages_of_the_limits_are_those_that_are_printed() -> None:
+    """Whoever searches the pages for the words of a message must find it, and the page must not promise words that nobody prints."""
+    quoted = [
+        text
+        for line in (ROOT / "docs" / "limits.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+        for text in re.findall(r"`([^`]+)`", line)
+    ]
+    said = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")))
+    messages = [text for text in quoted if text.count(" ") > 1]
+    assert len(messages) > 12 and not [text for text in messages if text not in said]
