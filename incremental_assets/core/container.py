@@ -312,7 +312,8 @@ class Container:
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
-    ``comment`` and ``heirs`` are those of ``SourceTable``.
+    ``comment`` and ``heirs`` are those of ``SourceTable``. ``left_out``: the columns of the source that the lake cannot have, by name, each
+    with what it is; they are not in ``columns``.
     """
 
     datastore: str
@@ -336,6 +337,7 @@ class Container:
     partitioned_on: Identifier | None = None
     timezone: str = "UTC"
     heirs: Heirs | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def label(self) -> str:
@@ -369,6 +371,33 @@ class Container:
         if self.partitioned_on is None:
             return self
         return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a Delta table cannot have the columns of the source, whatever the YAML says of partitions and keys; None: it can."""
+        if self.left_out and not self.columns:
+            return f"{self.label}: none of its columns can be carried ({self._said_left_out}). Nothing was read. List it under exclude."
+        alike: dict[str, list[str]] = {}
+        for column in self.columns:
+            alike.setdefault(column.name.lower(), []).append(column.name)
+        same = [names for names in alike.values() if len(names) > 1]
+        if not same:
+            return None
+        which = "; ".join(" and ".join(map(repr, names)) for names in same)
+        out = ", ".join(name for names in same for name in names[1:])
+        return (
+            f"{self.label}: columns {which} differ only in case, which Delta Lake does not tell apart. Nothing was read. Leave all but one "
+            f"of them out: containers: {{{self.name}: {{exclude_columns: [{out}]}}}}"
+        )
+
+    @property
+    def left_out_note(self) -> list[str]:
+        """The message about columns that are left out; empty if there are none."""
+        return [f"left out, as the lake cannot have it: {self._said_left_out}"] if self.left_out else []
+
+    @property
+    def _said_left_out(self) -> str:
+        return "; ".join(f"{name!r} is {why}" for name, why in self.left_out.items())
 
     @property
     def settings_text(self) -> str:

@@ -33,9 +33,9 @@ from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.source_checks import (
     check_fallen_back,
-    check_inherited,
     check_merge_key,
     check_null_rows,
+    check_readable,
     gone_from_source,
     shape_digest,
 )
@@ -213,7 +213,7 @@ class TableSync(ContainerSync):
         else:
             self._container = self._definition.with_columns_of(found)
             self._source.container = replace(self._plan, container=self._container).reading
-            check_inherited(self._container)
+            check_readable(self._container)
             if self._state is not None and not self._whole:
                 check_key(self._container, self._state)
         return self._container

@@ -25,7 +25,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.databases.plan_warnings import server_warnings
 from incremental_assets.databases.source import Highest, Server
 from incremental_assets.databases.sqlserver.connection import SQLServerAddress
-from incremental_assets.databases.sqlserver.introspect import column_of, type_text
+from incremental_assets.databases.sqlserver.introspect import column_of, key_of, type_text
 from incremental_assets.databases.sqlserver.keys import key_literal, of_lake, of_source
 from incremental_assets.databases.sqlserver.queries import (
     literal,
@@ -207,11 +207,12 @@ def test_the_catalog_names_types_as_sql_server_writes_them() -> None:
 
 
 @pytest.mark.parametrize("base", ["geography", "sql_variant", "assembly type", "vector"])
-def test_a_type_that_cannot_be_carried_is_refused_by_name(base: str) -> None:
-    """Left out without a word, the column would be missed later."""
+def test_a_column_that_cannot_be_carried_is_left_out_with_its_reason(base: str) -> None:
+    """One such column would end the whole datastore; left out without a word, it would be missed later."""
     place = replace(column("at", "int"), base=base, type=base)
-    with pytest.raises(ConfigurationError, match=rf"shop/t: column 'at' is {base}.*exclude_columns: \[at\]"):
-        container(table_of("t", [column("id", "int"), place], ["id"]))
+    found = container(table_of("t", [column("id", "int"), place], ["id"]))
+    assert [one.name for one in found.columns] == ["id"] and found.left_out["at"].startswith(f"{base}, which cannot be carried")
+    assert f"'at' is {base}" in found.left_out_note[0] and found.primary_key == ("id",)
     assert container(table_of("t", [column("id", "int"), place], ["id"]), containers={"t": {"exclude_columns": ["at"]}}).columns
 
 
@@ -230,6 +231,9 @@ def test_a_key_that_cannot_be_found_again_is_refused() -> None:
     """By a rounded literal, its row would not be found, and deleted in the lake."""
     with pytest.raises(ConfigurationError, match=r"the key 'id' is float"):
         container(table_of("t", [column("id", "float")], ["id"]))
+    declared = [("t", "pk", True, True, False, "id")]
+    assert key_of([column("id", "float")], [declared]) == (), "a table of a snapshot is synced all the same"
+    assert key_of([column("id", "int")], [declared]) == ("id",)
 
 
 def test_two_times_of_different_precision_are_refused_as_one_identifier() -> None:

@@ -6,7 +6,7 @@ Belongs here: passing each question on to the module that answers it. Does not b
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.dialect import SourceSettings
@@ -28,6 +28,9 @@ class PostgresDialect:
         return PostgresSource(settings.address, container, timezone=container.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
+        return None
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
         return None
 
     def columns(self, container: Container) -> Sequence[Column]:
