@@ -152,7 +152,7 @@ def read_listing(connection: SQLServerConnection, schema: str) -> dict[str, List
         found[name] = ListedContainer(
             _kind(type_, is_external),
             fingerprint,
-            None if rows is None else int(rows),
+            None if rows is None or int(rows) < 0 else int(rows),
             None if size is None else int(size),
             identity=str(identity) if type_ == "U" else None,
         )
@@ -207,7 +207,7 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     origin = None
     if is_table:
         in_turn = bool(is_identity) and (increment or 0) > 0
-        block = int(increment) if is_identity else None
+        block = int(increment) if is_identity and increment is not None else None
         counts_down = bool(is_identity) and (increment or 0) < 0
         origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION, counts_down=counts_down)
     sequence = IDENTITY if is_table and is_identity else None
