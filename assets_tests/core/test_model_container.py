@@ -221,12 +221,14 @@ def test_the_key_and_the_identifier_cannot_be_left_out() -> None:
 
 def test_columns_that_differ_only_in_case_are_refused_with_a_remedy() -> None:
     """Otherwise Delta refuses the table in the middle of its first load, in its own words."""
-    table = replace(ORDERS, columns=(*ORDERS.columns, SourceColumn("Comment", "text", "text")))
-    message = refused("public.orders:id:integer", table)
-    assert "'comment' and 'Comment' differ only in case" in message
-    remedy = re.search(r"containers: \{orders: \{exclude_columns: \[(\w+)\]\}\}", message)
+    more = ("Comment", "COMMENT", "Id")
+    table = replace(ORDERS, columns=(*ORDERS.columns, *(SourceColumn(name, "text", "text") for name in more)))
+    message = resolved("public.orders:id:integer", table).refusal or ""
+    assert "'id' and 'Id'; " in message and "'comment' and 'Comment' and 'COMMENT' differ only in case" in message
+    remedy = re.search(r"containers: \{orders: \{exclude_columns: \[([\w, ]+)\]\}\}", message)
     assert remedy is not None
-    assert resolved("public.orders:id:integer", table, exclude_columns=(remedy[1],)), "what the message says to write works"
+    excluded = tuple(remedy[1].split(", "))
+    assert resolved("public.orders:id:integer", table, exclude_columns=excluded).refusal is None, "what the message says to write works"
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,12 @@ def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
     filtered = [r for r in records if r["row_security"] == "accept"]
     if filtered:
         print_table("rows that row security hides are left out", filtered, ("container", "row_security"))
+    lacking = [{"container": r["container"], **column} for r in records for column in r["left_out"]]
+    if lacking:
+        print_table("columns that are left out, as the lake cannot have them", lacking, ("container", "name", "why"))
+    refused = [r for r in records if r["trouble"]]
+    if refused:
+        print_table("troubles", refused, ("container", "trouble"))
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))

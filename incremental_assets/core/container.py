@@ -315,7 +315,8 @@ class Container:
     this value, as a sentence. ``timezone``: the zone in which dates and times without zone are meant. ``indexed``, ``rows``, ``bytes``,
     ``comment`` and ``heirs`` are those of ``SourceTable``. ``canonical``: those columns of the key in which equal values may look different
     to the source (1 and 1.0), and of which the lake has the canonical form, too, in a column of its own. ``tracked_by``: of a container
-    ``along_axis``, the identifier that it had.
+    ``along_axis``, the identifier that it had. ``left_out``: the columns of the source that the lake cannot have, by
+    name, each with what it is; they are not in ``columns``.
     """
 
     datastore: str
@@ -341,6 +342,7 @@ class Container:
     heirs: Heirs | None = None
     canonical: tuple[str, ...] = ()
     tracked_by: Identifier | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def label(self) -> str:
@@ -391,6 +393,33 @@ class Container:
     def with_canonical(self, known: Collection[str]) -> "Container":
         """This container with no other canonical forms than those of these columns, which its table in the lake has."""
         return replace(self, canonical=tuple(name for name in self.canonical if name in known))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a Delta table cannot have the columns of the source, whatever the YAML says of partitions and keys; None: it can."""
+        if self.left_out and not self.columns:
+            return f"{self.label}: none of its columns can be carried ({self._said_left_out}). Nothing was read. List it under exclude."
+        alike: dict[str, list[str]] = {}
+        for column in self.columns:
+            alike.setdefault(column.name.lower(), []).append(column.name)
+        same = [names for names in alike.values() if len(names) > 1]
+        if not same:
+            return None
+        which = "; ".join(" and ".join(map(repr, names)) for names in same)
+        out = ", ".join(name for names in same for name in names[1:])
+        return (
+            f"{self.label}: columns {which} differ only in case, which Delta Lake does not tell apart. Nothing was read. Leave all but one "
+            f"of them out: containers: {{{self.name}: {{exclude_columns: [{out}]}}}}"
+        )
+
+    @property
+    def left_out_note(self) -> list[str]:
+        """The message about columns that are left out; empty if there are none."""
+        return [f"left out, as the lake cannot have it: {self._said_left_out}"] if self.left_out else []
+
+    @property
+    def _said_left_out(self) -> str:
+        return "; ".join(f"{name!r} is {why}" for name, why in self.left_out.items())
 
     @property
     def settings_text(self) -> str:

@@ -5,7 +5,7 @@ or the YAML. A container that ``resolve`` returns needs no further checks by its
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -51,38 +51,34 @@ def resolve(
     safety_lag_seconds: int | Literal["auto"],
     today: int,
     timezone: str | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Container:
     """Makes the container of a table or view, after checking the YAML against what the catalog found.
 
     ``spec``: the container's entry under ``incremental:`` (None: it has none and is a snapshot). ``safety_lag_seconds``: the datastore's.
     ``today``: days since 1970-01-01; the calendar of partitions ends there, and that of an empty table begins there. ``timezone``: the
-    datastore's; None: it says none.
+    datastore's; None: it says none. ``left_out``: the columns that the lake cannot have, by name, each with what it is. They are left out,
+    unless the YAML names them.
 
     Raises ConfigurationError, whose message names the container, the word that is wrong, and the nearest correct one.
     """
     label = f"{datastore}/{table.name}"
     names = [c.name for c in table.columns]
+    left_out = {name: why for name, why in (left_out or {}).items() if name not in options.exclude_columns}
 
     def known(columns: Sequence[str], what: str) -> None:
         for name in columns:
             if name not in names:
                 raise ConfigurationError(f"{label}: {what}: there is no column {name!r}.{nearest(name, names)}")
+            if name in left_out:
+                raise ConfigurationError(f"{label}: {what}: column {name!r} is {left_out[name]}.")
 
     known(options.exclude_columns, "exclude_columns")
     known(options.primary_key, "primary_key")
     known(options.text_columns, "text_columns")
-    columns = tuple(c for c in table.columns if c.name not in options.exclude_columns)
-    if not columns:
+    columns = tuple(c for c in table.columns if c.name not in options.exclude_columns and c.name not in left_out)
+    if not columns and not left_out:
         raise ConfigurationError(f"{label}: exclude_columns leaves no column.")
-    folded: dict[str, str] = {}
-    # PostgreSQL can have both "a" and "A"; in a Delta table they would be the same column.
-    for column in columns:
-        other = folded.setdefault(column.name.lower(), column.name)
-        if other != column.name:
-            raise ConfigurationError(
-                f"{label}: columns {other!r} and {column.name!r} differ only in case, which Delta Lake does not tell apart. "
-                f"Leave one out: containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
-            )
     identifier, axis, partitioning, strategy = None, None, None, Strategy.SNAPSHOT
     if spec is not None and not spec.excluded:
         known(spec.columns, "incremental")
@@ -105,7 +101,7 @@ def resolve(
         raise ConfigurationError(
             f"{label}: every is for what is read whole each time, and of this only what is new is read. Leave it out; schedule says when."
         )
-    key = key_of(table, options)
+    key = () if left_out.keys() & key_of(table, options) else key_of(table, options)
     if options.inherited is not None and table.kind not in _KINDS_WITH_HEIRS:
         raise ConfigurationError(
             f"{label}: inherited is about a table that other tables inherit from, and this is a {table.kind.value}. Leave it out."
@@ -169,7 +165,7 @@ def resolve(
             f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
         )
     _check_deletes(label, columns, strategy, options)
-    enforced = bool(table.primary_key) and tuple(key) == table.primary_key
+    enforced = bool(key) and tuple(key) == table.primary_key
     return Container(
         datastore=datastore,
         schema=schema,
@@ -192,6 +188,7 @@ def resolve(
         partitioned_on=axis,
         timezone=zone or "UTC",
         heirs=table.heirs,
+        left_out=left_out,
     )
 
 

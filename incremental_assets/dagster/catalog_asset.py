@@ -211,7 +211,8 @@ def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: Ca
     while True:
         # The error is of the first container that does not fit. So this is repeated until no other one is found.
         try:
-            component.definitions(catalog)
+            there = [one.container for one in component.definitions(catalog) if one.missing_since is None]
+            troubles |= {one.name: one.refusal for one in there if one.refusal is not None}
             return replace(outcome, catalog=catalog, troubles=troubles)
         except MisfitError as error:
             name = error.container

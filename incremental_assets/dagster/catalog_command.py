@@ -105,7 +105,8 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "change": difference.get("change"),
         "fields": difference.get("fields", []),
         "row_security": container.row_security.value,
-        "trouble": trouble,
+        "left_out": [{"name": name, "why": why} for name, why in container.left_out.items()],
+        "trouble": trouble or container.refusal,
         "proposal": _proposal(definition),
     }
 
@@ -129,5 +130,5 @@ def _forgotten(label: str) -> dict[str, Any]:
     """The record of a container that was pruned: all fields of ``_record``, without values."""
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files row_security trouble"
     empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
-    lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
+    lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": [], "left_out": []}
     return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

@@ -44,6 +44,6 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], options: SyncOptions, i
             "watermark": None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark),
             "partitions": keys,
             "sweep": plan.sweep,
-            "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container)])),
+            "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container), *container.left_out_note])),
             **preview,
         }

@@ -18,7 +18,7 @@ from incremental_assets.databases.column_numbers import takes_other_names
 from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.databases.source_checks import check_inherited, read_otherwise
+from incremental_assets.databases.source_checks import check_readable, read_otherwise
 from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
@@ -49,7 +49,7 @@ def make_capture_plan(
         raise ConfigurationError(f"{container.label}: it has no partitions.")
     if request.sweep:
         raise ConfigurationError(f"{container.label}: it follows the log of its source, which has all deletes: there is nothing to sweep.")
-    check_inherited(container)
+    check_readable(container)
     head = table.head()
     relation = compared_relation(container, head, source)
     state = checked_state(container, table, head, source, relation, request)

@@ -231,7 +231,9 @@ class TableDefinition:
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
             lag, zone = settings.safety_lag_seconds, settings.timezone
-            made = resolve(settings.name, settings.schema, table, spec, options, lag, self.found_on, zone)
+            reasons = {column.name: settings.dialect.reason_against(column, options) for column in table.columns}
+            left_out = {name: why for name, why in reasons.items() if why is not None}
+            made = resolve(settings.name, settings.schema, table, spec, options, lag, self.found_on, zone, left_out)
             settings.dialect.check(made.label, table, made)
             return _with_canonical_forms(made, settings.dialect)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from incremental_assets.core.container import Container, HoldBack, RowSecurity, SourceTable
+from incremental_assets.core.container import Container, ContainerOptions, HoldBack, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -46,6 +46,10 @@ class Dialect(Protocol):
 
     def canonical(self, container: Container) -> Sequence[str]:
         """Those columns of the key in which equal values may look different, and of which this kind of database has a canonical form."""
+        ...
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
+        """What a column of the source is that the lake cannot have, with a way out if there is one; None: the lake can have it."""
         ...
 
     def columns(self, container: Container) -> Sequence[Column]:

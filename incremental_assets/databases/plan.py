@@ -27,7 +27,7 @@ from incremental_assets.databases.column_numbers import takes_other_names, with_
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
-from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_inherited, read_otherwise
+from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_readable, read_otherwise
 from incremental_assets.databases.stored_state import (
     ANOTHER,
     DOUBTED,
@@ -133,7 +133,7 @@ def make_plan(
             f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
             f"YAML. Use the mode incremental, and add deletes where it is missing."
         )
-    check_inherited(container)
+    check_readable(container)
     server = source.server
     head = table.head()
     relation, point = compared_relation(container, head, source), source.point()
@@ -150,7 +150,7 @@ def make_plan(
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
-    load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
+    load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container), *container.left_out_note))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers
     if request.reset or state is None or state.watermark is None:

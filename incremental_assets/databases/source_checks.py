@@ -111,8 +111,11 @@ def gone_from_source(container: Container) -> SourceError:
     )
 
 
-def check_inherited(container: Container) -> None:
-    """Raises ConfigurationError if tables inherit from the container's table, and the YAML does not say whether their rows belong to it."""
+def check_readable(container: Container) -> None:
+    """Raises ConfigurationError if a Delta table cannot have its columns, or if tables inherit from the container's table and the YAML does
+    not say whether their rows belong to it."""
+    if container.refusal is not None:
+        raise ConfigurationError(container.refusal)
     if container.inherited is None:
         raise ConfigurationError(
             f"{container.label}: other tables inherit from it, and a query on it returns their rows, too. Say whose rows it is to have: "

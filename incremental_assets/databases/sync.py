@@ -34,9 +34,9 @@ from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.source_checks import (
     check_fallen_back,
-    check_inherited,
     check_merge_key,
     check_null_rows,
+    check_readable,
     gone_from_source,
     shape_digest,
     unfound_respellings,
@@ -219,7 +219,7 @@ class TableSync(ContainerSync):
         self._container = lake_keyed(container, self._state, self._whole or not self._base_version)
         self._source.container = replace(self._plan, container=self._container).reading
         if not is_known:
-            check_inherited(container)
+            check_readable(container)
             if self._state is not None and not self._whole:
                 check_key(container, self._state)
         lacking = lacks_forms(container, self._container)

@@ -83,21 +83,28 @@ def test_a_time_finer_than_a_microsecond_is_refused_by_name_or_carried_as_text(s
 
 
 @pytest.mark.long
-def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., JdbcProject]) -> None:
-    """Left out without a word, the column would be missed later; rounded to 38 digits, it would be wrong."""
+def test_a_column_that_cannot_be_carried_is_left_out_and_said(shop: Callable[..., JdbcProject], capfd: pytest.CaptureFixture[str]) -> None:
+    """One such column would end the whole datastore; left out without a word, it would be missed later; rounded, it would be wrong."""
     project = shop()
     if project.server.kind.name != "h2":
         pytest.skip("Derby has no decimals of more than 31 digits, and no catalog of the standard that would name a column")
-    project.execute("create table odd (id int primary key, wide decimal(60,40), said json)")
-    with pytest.raises(ConfigurationError, match=r"shop/ODD: column 'WIDE' is a decimal of 38 or more digits.*exclude_columns: \[WIDE\]"):
-        project.catalog()
-    project.configure(containers={"ODD": {"text_columns": ["WIDE"]}})
-    with pytest.raises(ConfigurationError, match=r"shop/ODD: column 'SAID' is unknown \(JSON\).*exclude_columns: \[SAID\]"):
-        project.catalog()
+    project.execute(
+        "create table odd (id int primary key, wide decimal(60,40), said json, many int array, at geometry)",
+        f"insert into odd (id, wide, said, many) values (1, 1.{'1' * 40}, json '1', array[1])",
+        "create table others (id int primary key)",
+        "insert into others values (1)",
+    )
+    lines = project.sync()
+    said = capfd.readouterr().err
+    assert project.rows("ODD") == [(1,)] and project.rows("OTHERS") == [(1,)] and lines["ODD"]["status"] == "synced", lines
+    for part in ("'WIDE' is a decimal of 38 or more digits", "text_columns: [WIDE] carries it", "'SAID' is unknown (JSON)", "'MANY' is "):
+        assert part in said, said
     project.configure(containers={"ODD": {"text_columns": ["WIDE"], "exclude_columns": ["SAID"]}})
-    project.execute(f"insert into odd (id, wide) values (1, 1.{'1' * 40})")
-    project.one("ODD")
+    project.one("ODD", reset=True)
     assert project.rows("ODD") == [(1, f"1.{'1' * 40}")]
+    project.configure(containers={"ODD": {"text_columns": ["SAID"]}})
+    with pytest.raises(ConfigurationError, match=r"shop/ODD: text_columns: column 'SAID' is unknown \(JSON\)"):
+        project.catalog()
 
 
 @pytest.mark.long

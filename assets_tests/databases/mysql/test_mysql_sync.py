@@ -83,3 +83,24 @@ def test_a_view_without_its_definer_waits_and_then_comes_by_itself(shop: Callabl
     project.execute(*remade, "insert into t values (2)")
     assert {line["status"] for line in project.sync(stale=True).values()} == {"synced"}
     project.execute("drop user gone@localhost")
+
+
+def test_tables_whose_names_differ_in_case_are_two_containers(shop: Callable[..., MySQLProject]) -> None:
+    """Where the server tells such names apart, the second table would never be synced, and no line of any command would name it."""
+    project = shop(incremental=["customer:id:integer!upsert"])
+    project.execute(
+        "create table customer (id int primary key, value int)",
+        "create table Customer (id int primary key auto_increment, value int, other int, key (other))",
+        "create view CUSTOMER as select * from Customer",
+        "insert into customer values (1, 1)",
+        "insert into Customer values (2, 2, 2), (3, 3, 3)",
+    )
+    assert {name: line["status"] for name, line in project.sync().items()} == dict.fromkeys(("customer", "Customer", "CUSTOMER"), "synced")
+    assert project.rows("customer") == [(1, 1)] and sorted(project.rows("Customer")) == sorted(project.rows("CUSTOMER")) == [
+        (2, 2, 2),
+        (3, 3, 3),
+    ]
+    tables = {one.table.name: one.table for one in project.catalog()}
+    assert tables["customer"].indexed == ("id",) and tables["Customer"].indexed == ("id", "other")
+    project.execute("insert into Customer values (4, 4, 4)", "alter table Customer add more int")
+    assert project.one("customer")["status"] == "skipped" and len(project.one("Customer")) and len(project.rows("Customer")) == 3

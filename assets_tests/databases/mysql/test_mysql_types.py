@@ -106,18 +106,45 @@ def test_zero_dates_are_carried_as_text_if_the_user_says_so(shop: Callable[..., 
     assert (7, "0000-00-00", "2024-01-00 00:00:00") in project.rows("days")
 
 
-@pytest.mark.long
-def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., MySQLProject]) -> None:
-    """Left out without a word, the column would be missed later."""
-    from incremental_assets.core.errors import ConfigurationError
+def test_a_column_that_cannot_be_carried_is_left_out_and_said(shop: Callable[..., MySQLProject], capfd: pytest.CaptureFixture[str]) -> None:
+    """One column for places would end the whole datastore, for ever; left out without a word, it would be missed later."""
+    project = shop(incremental=["places:id:integer!upsert"])
+    project.execute(
+        "create table places (id int primary key, at point, note int)",
+        "create table only_places (at point)",
+        "create table others (id int primary key)",
+        "insert into places values (1, point(1, 2), 5)",
+        "insert into others values (1)",
+    )
+    said = "left out, as the lake cannot have it: 'at' is point"
+    lines = project.sync()
+    assert lines["others"]["status"] == "synced" and lines["places"]["status"] == "synced", lines
+    assert project.rows("places") == [(1, 5)] and said in capfd.readouterr().err
+    refused = lines["only_places"]
+    assert refused["status"] == "failed" and "none of its columns can be carried ('at' is point" in refused["message"]
+    project.execute("insert into places values (2, point(1, 2), 6)", "update places set note = 7 where id = 1")
+    line = project.one("places")
+    assert line["status"] == "synced" and said not in capfd.readouterr().err, "it is said at the first load"
+    assert project.audit("places")["places"]["status"] == "equal" and len(project.rows("places")) == 2
 
+
+@pytest.mark.long
+def test_a_column_that_cannot_be_carried_is_named_by_catalog_and_dry_run(shop: Callable[..., MySQLProject]) -> None:
+    """Who looks at what would be synced would not see that a column is missing."""
     project = shop()
-    project.execute("create table places (id int primary key, at point)", "insert into places values (1, point(1, 2))")
-    with pytest.raises(ConfigurationError, match=r"shop/places: column 'at' is point, .*exclude_columns: \[at\]"):
-        project.catalog()
-    project.configure(containers={"places": {"exclude_columns": ["at"]}})
-    project.one("places")
-    assert project.rows("places") == [(1,)]
+    project.execute("create table places (id int primary key, at point)", "create table only_places (at point)")
+    project.write()
+    _, planned, _ = project.cli("sync", "shop", "--dry-run", "--json", check=1)
+    by_name = {line["container"]: line for line in planned}
+    assert "'at' is point" in by_name["shop/places"]["warnings"][0] and by_name["shop/only_places"]["status"] == "failed"
+    _, known, _ = project.cli("catalog", "shop", "--json")
+    by_name = {line["container"]: line for line in known}
+    assert by_name["shop/places"]["left_out"] == [{"name": "at", "why": "point, which cannot be carried"}]
+    assert by_name["shop/places"]["trouble"] is None and "none of its columns" in by_name["shop/only_places"]["trouble"]
+    project.configure(incremental=["places:at:integer"])
+    project.write()
+    _, _, said = project.cli("sync", "shop", check=2)
+    assert "shop/places: incremental: column 'at' is point, which cannot be carried." in said
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
-"""Connections with TLS: the server proves its name before it gets a password. The server here only plays the begin of a connection.
+"""Connections: the server proves its name before it gets a password, and says why it refuses one. The server here only plays the begin of a
+connection.
 
-Belongs here: certificates and the handshake. Does not belong: what follows a login, for which no server is at hand.
+Belongs here: certificates, the handshake, and refused logins. Does not belong: what follows a login, for which no server is at hand.
 """
 
 import ipaddress
@@ -146,3 +147,52 @@ def test_the_password_is_sent_only_to_the_server_that_has_proved_its_name(name: 
         assert received[0][0] == LOGIN
     else:
         assert "certificate" in str(refused.value).lower()
+        assert ("check_host=no" in str(refused.value)) is trusted, "by another name, the authority is the right one"
+
+
+def _error(number: int, text: str) -> bytes:
+    """An error as the server sends it: number, state, severity, text, and the names of server and procedure, the line."""
+    said = struct.pack("<iBBH", number, 1, 14, len(text)) + text.encode("utf-16-le") + b"\0\0" + struct.pack("<i", 1)
+    return b"\xaa" + struct.pack("<H", len(said)) + said
+
+
+DATABASE = (4060, 'Cannot open database "shop" requested by the login.')
+LOGIN_ERROR = (18456, "Login failed for user 'lake'.")
+
+
+@pytest.mark.parametrize(
+    ("errors", "remedy"),
+    [
+        ([DATABASE, LOGIN_ERROR], "Check the database's name"),
+        ([(911, "Database 'shop' does not exist.")], "Check the database's name"),
+        ([LOGIN_ERROR], "Check user and password"),
+        ([(40613, "Database 'shop' is not currently available.")], "Check the datastore's url."),
+    ],
+)
+def test_a_refused_login_is_said_at_once_with_all_that_the_server_says(errors: list[tuple[int, str]], remedy: str) -> None:
+    """The driver tries again for 15 seconds and then says that the time is over, or goes by the last message alone: the user would look for
+    a firewall, or change a password that is right."""
+    attempts: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            line, _ = listener.accept()
+            with line:
+                line.settimeout(10)
+                _received(line)
+                options = struct.pack(">BHH", 0, 11, 6) + struct.pack(">BHH", 1, 17, 1) + b"\xff" + bytes([16, 0, 0, 0, 0, 0]) + b"\x02"
+                line.sendall(_packet(4, options))
+                attempts.append(_received(line))
+                done = b"\xfd" + struct.pack("<HHQ", 2, 0, 0)
+                line.sendall(_packet(4, b"".join(_error(*one) for one in errors) + done))
+                attempts.append(line.recv(1))  # until the driver hangs up
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = SQLServerAddress.parse("shop", f"sqlserver://lake:s3cret@127.0.0.1:{listener.getsockname()[1]}/shop?encrypt=no")
+        with pytest.raises(SourceUnreachable) as refused:
+            address.connect()
+        thread.join(10)
+    said = str(refused.value)
+    assert all(text.rstrip(".") in said for _, text in errors) and remedy in said and "s3cret" not in said, said
+    assert len(attempts) == 2 and attempts[0] and attempts[1] == b"", "one attempt, after which it hung up"

@@ -25,7 +25,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.databases.plan_warnings import server_warnings
 from incremental_assets.databases.source import Highest, Server
 from incremental_assets.databases.sqlserver.connection import SQLServerAddress
-from incremental_assets.databases.sqlserver.introspect import column_of, type_text
+from incremental_assets.databases.sqlserver.introspect import column_of, key_of, read_listing, tables_query, type_text
 from incremental_assets.databases.sqlserver.keys import key_literal, of_lake, of_source
 from incremental_assets.databases.sqlserver.queries import (
     literal,
@@ -204,14 +204,17 @@ def test_the_catalog_names_types_as_sql_server_writes_them() -> None:
     assert column("id", "bigint", identity=True).origin.in_turn
     down = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, -1), is_table=True)
     assert down.origin is not None and down.origin.counts_down and not down.origin.in_turn
+    hidden = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, None), is_table=True)  # to a role that may not see it
+    assert hidden.origin is not None and not hidden.origin.in_turn and hidden.origin.block is None and hidden.sequence is not None
 
 
 @pytest.mark.parametrize("base", ["geography", "sql_variant", "assembly type", "vector"])
-def test_a_type_that_cannot_be_carried_is_refused_by_name(base: str) -> None:
-    """Left out without a word, the column would be missed later."""
+def test_a_column_that_cannot_be_carried_is_left_out_with_its_reason(base: str) -> None:
+    """One such column would end the whole datastore; left out without a word, it would be missed later."""
     place = replace(column("at", "int"), base=base, type=base)
-    with pytest.raises(ConfigurationError, match=rf"shop/t: column 'at' is {base}.*exclude_columns: \[at\]"):
-        container(table_of("t", [column("id", "int"), place], ["id"]))
+    found = container(table_of("t", [column("id", "int"), place], ["id"]))
+    assert [one.name for one in found.columns] == ["id"] and found.left_out["at"].startswith(f"{base}, which cannot be carried")
+    assert f"'at' is {base}" in found.left_out_note[0] and found.primary_key == ("id",)
     assert container(table_of("t", [column("id", "int"), place], ["id"]), containers={"t": {"exclude_columns": ["at"]}}).columns
 
 
@@ -230,6 +233,9 @@ def test_a_key_that_cannot_be_found_again_is_refused() -> None:
     """By a rounded literal, its row would not be found, and deleted in the lake."""
     with pytest.raises(ConfigurationError, match=r"the key 'id' is float"):
         container(table_of("t", [column("id", "float")], ["id"]))
+    declared = [("t", "pk", True, True, False, "id")]
+    assert key_of([column("id", "float")], [declared]) == (), "a table of a snapshot is synced all the same"
+    assert key_of([column("id", "int")], [declared]) == ("id",)
 
 
 def test_two_times_of_different_precision_are_refused_as_one_identifier() -> None:
@@ -296,3 +302,14 @@ def test_the_dry_run_shows_the_statement_of_the_read() -> None:
     one = followed("rv")
     shown = component().settings().dialect.describe_read(one, [Window(2001, None)], False)
     assert shown.startswith("select [key], ") and shown.endswith("from [dbo].[orders] where ((([rv] >= 0x00000000000007d1)))")
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (None, None)])
+def test_an_estimate_that_the_server_does_not_have_is_not_shown(rows: int | None, shown: int | None) -> None:
+    """The catalog would show a table of -1 rows, and a load would be planned for it."""
+
+    class Answers:
+        def rows(self, query: str) -> list[Any]:
+            return [("t", "U", False, 1, rows, 8, None)] if query == tables_query("dbo") else []
+
+    assert read_listing(Answers(), "dbo")["t"].rows == shown  # type: ignore[arg-type]

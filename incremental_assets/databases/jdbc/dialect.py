@@ -6,7 +6,7 @@ Belongs here: what cannot be done for a container through JDBC, and passing the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable, WhenRecreated
+from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable, WhenRecreated
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -32,7 +32,6 @@ class JdbcDialect:
         return JdbcSource(session, container, timezone=container.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
-        options = container.options
         apart = {
             "partition_by with another column than the identifier": container.partitioned_on is not None,
             "when_recreated: reload or adopt": container.when_recreated is not WhenRecreated.REFUSE,
@@ -45,14 +44,12 @@ class JdbcDialect:
                 f"late are found by the lag alone. Write how many {unit} your longest transaction may lie behind: "
                 f"containers: {{{table.name}: {{safety_lag: <{unit}>}}}}"
             )
-        for column in container.columns:
-            why = None if column.name in options.text_columns and can_be_text(column) else reason_against(column)
-            if why is not None:
-                text = f", or carry it as text: text_columns: [{column.name}]" if can_be_text(column) else ""
-                raise ConfigurationError(
-                    f"{label}: column {column.name!r} is {why}. Leave it out: "
-                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}{text}"
-                )
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
+        why = reason_against(column)
+        if why is None or not can_be_text(column):
+            return why
+        return None if column.name in options.text_columns else f"{why} (text_columns: [{column.name}] carries it as text)"
 
     def canonical(self, container: Container) -> Sequence[str]:
         return ()

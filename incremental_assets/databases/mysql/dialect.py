@@ -6,8 +6,7 @@ Belongs here: what MySQL cannot do for a container, and passing the other questi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.dialect import SourceSettings, expect_one_reader
@@ -39,12 +38,9 @@ class MySQLDialect:
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         expect_one_reader(label, "containers of MySQL and MariaDB yet", container)
-        for column in container.columns:
-            if not is_known(column):
-                raise ConfigurationError(
-                    f"{label}: column {column.name!r} is {column.type}, which cannot be carried. Leave it out: "
-                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
-                )
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
+        return None if is_known(column) else f"{column.type}, which cannot be carried"
 
     def canonical(self, container: Container) -> Sequence[str]:
         return ()

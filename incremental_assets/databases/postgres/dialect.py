@@ -6,7 +6,7 @@ Belongs here: passing each question on to the module that answers it. Does not b
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.dialect import SourceSettings
@@ -33,6 +33,9 @@ class PostgresDialect:
 
     def canonical(self, container: Container) -> Sequence[str]:
         return [column.name for column in container.columns if column.name in container.primary_key and canonical_form(column) is not None]
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
+        return None
 
     def columns(self, container: Container) -> Sequence[Column]:
         return [one.column for one in carried_columns(container)]

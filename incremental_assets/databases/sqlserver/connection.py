@@ -7,7 +7,7 @@ Belongs here: the URL, connections and their settings, and the messages of failu
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -61,13 +61,37 @@ def driver() -> Any:
     try:
         import OpenSSL.SSL  # noqa: F401 python-tds goes without TLS where it is missing
         import pytds
+        import pytds.tds_session
         import pytds.tls
+        import pytds.utils
     except ImportError:
         raise ConfigurationError(
             "SQL Server needs the packages python-tds and pyopenssl: pip install 'incremental-assets[sqlserver]'"
         ) from None
     pytds.tls.validate_host = is_for_host
+    # It would try again until the time is over, and then say no more than that: also for a database that does not exist.
+    pytds.utils.exponential_backoff = _once
+    pytds.tds_session._TdsSession.raise_db_exception = _raise_with_all_messages
     return pytds
+
+
+def _once(work: Callable[[float], Any], ex_handler: object, max_time_sec: float, first_attempt_time_sec: float) -> Any:
+    """Connects, without a second attempt."""
+    return work(max_time_sec)
+
+
+def _raise_with_all_messages(self: Any) -> None:
+    """Raises the driver's error with all errors that the server has sent: by itself, the driver goes by the last one.
+
+    For a database that does not exist that would be *Login failed*, and for a table that does not, *Statement(s) could not be prepared*.
+    """
+    pytds = driver()
+    said = [message for message in self.messages if message["priv_msg_type"]]
+    if not said:
+        raise pytds.Error("Request failed, server didn't send error message")
+    error = pytds.tds_base._create_exception_by_message(said[-1])
+    error.text, error.numbers = " ".join(message["message"] for message in said), {message["msgno"] for message in said}
+    raise error
 
 
 def driver_errors() -> tuple[type[BaseException], ...]:
@@ -224,18 +248,21 @@ def reason(error: BaseException, password: str) -> str:
     return (text.replace(password, "****") if password else text).rstrip(".?! ") + "."
 
 
-def number_of(error: BaseException) -> int | None:
-    """The number of an error of the server; None if it has none."""
-    number = getattr(error, "number", None)
-    return int(number) if number else None
+def numbers_of(error: BaseException) -> Set[int]:
+    """The numbers of all errors that the server has sent with this one; empty if it is none of the server."""
+    return getattr(error, "numbers", frozenset())
 
 
 def _remedy(error: BaseException) -> str:
-    number, text = number_of(error), str(error).lower()
-    if number == LOGIN_FAILED:
-        return "Check user and password in the datastore's url; the server must allow SQL Server authentication."
-    if number in NO_DATABASE or number in DENIED:
+    numbers, text = numbers_of(error), str(error).lower()
+    if numbers & {*NO_DATABASE, *DENIED}:
         return "Check the database's name in the datastore's url, and that the login has a user in it (CREATE USER … FOR LOGIN …)."
+    if LOGIN_FAILED in numbers:
+        return "Check user and password in the datastore's url; the server must allow SQL Server authentication."
+    if "does not match host name" in text:
+        return (
+            "Name the server in the datastore's url as its certificate does. ?check_host=no accepts any name that the authority has signed."
+        )
     if "ssl" in text or "certificate" in text or "tls" in text or "encrypt" in text:
         return "Check ca in the datastore's url: is it this server's authority? A server of your own network may do without: ?encrypt=no"
     if isinstance(error, OSError):
@@ -257,23 +284,23 @@ def source_errors(label: str, address: SQLServerAddress) -> Iterator[None]:
 
 def explained(label: str, error: BaseException, address: SQLServerAddress) -> SourceError:
     """The SourceError for an error of the driver."""
-    what, number = reason(error, address.password), number_of(error)
-    if number in DENIED:
+    what, numbers = reason(error, address.password), numbers_of(error)
+    if numbers & {*DENIED}:
         return SourceError(f"{label}: {what} Grant it: GRANT SELECT ON SCHEMA::<schema> TO <this user>;")
-    if number in (UNKNOWN_TABLE, UNKNOWN_COLUMN):
+    if numbers & {UNKNOWN_TABLE, UNKNOWN_COLUMN}:
         return SourceError(f"{label}: {what} Dropped or renamed? Run: incremental-assets catalog")
-    if number == LOCK_TIMEOUT:
+    if LOCK_TIMEOUT in numbers:
         return SourceError(f"{label}: another session has locked the table or some of its rows; nothing was written. Sync again later.")
-    if number in SNAPSHOT_FAILED:
+    if numbers & {*SNAPSHOT_FAILED}:
         return SourceError(f"{label}: the table was altered, or row versions ended, while its snapshot was held: {what} Sync again.")
     if isinstance(error, TimeoutError) and seconds_left() is not None:
         return OutOfTime(f"{label}: a query took longer than there was time for it: {what}")
-    if number in (DEADLOCK, KILLED):
+    if numbers & {DEADLOCK, KILLED}:
         return SourceError(f"{label}: a query was ended: {what} Nothing was written; sync again.")
     if isinstance(error, UnicodeError):
         return SourceError(
             f"{label}: a text is not valid UTF-16: {what} Correct it in the source, or leave its column out: exclude_columns."
         )
-    if isinstance(error, OSError) or number is None:
+    if isinstance(error, OSError) or not numbers:
         return SourceError(f"{label}: the source was lost while reading: {what} Nothing half-read was written; sync again.")
     return SourceError(f"{label}: the source refused a query: {what}")

@@ -6,7 +6,7 @@ Belongs here: what SQL Server cannot do for a container, and passing the other q
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -15,10 +15,7 @@ from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, scope_predicate
 from incremental_assets.databases.sqlserver.source import SQLServerSource
 from incremental_assets.databases.sqlserver.statements import select_of
-from incremental_assets.databases.sqlserver.types import REFUSED, carried_columns, is_known
-
-_NO_KEY = ("float", "real", "image", "text", "ntext", "xml")
-"""Types that cannot be compared, or whose literals are not exact."""
+from incremental_assets.databases.sqlserver.types import NO_KEY, REFUSED, carried_columns, is_known
 
 
 @dataclass(frozen=True)
@@ -42,16 +39,9 @@ class SQLServerDialect:
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         expect_one_reader(label, "containers of SQL Server yet", container)
-        for column in container.columns:
-            if not is_known(column):
-                way = f" ({REFUSED[column.base]})" if column.base in REFUSED else ""
-                raise ConfigurationError(
-                    f"{label}: column {column.name!r} is {column.type}, which cannot be carried{way}. Leave it out: "
-                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
-                )
         types = {column.name: column.base for column in table.columns}
         for name in container.primary_key:
-            if types.get(name) in _NO_KEY:
+            if types.get(name) in NO_KEY:
                 raise ConfigurationError(f"{label}: the key {name!r} is {types[name]}, by which rows cannot be found. Name another key.")
         identifier = container.identifier
         if identifier is not None:
@@ -65,6 +55,10 @@ class SQLServerDialect:
 
     def canonical(self, container: Container) -> Sequence[str]:
         return ()
+
+    def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
+        way = f" ({REFUSED[column.base]})" if column.base in REFUSED else ""
+        return None if is_known(column) else f"{column.type}, which cannot be carried{way}"
 
     def columns(self, container: Container) -> Sequence[Column]:
         return [one.column for one in carried_columns(container)]

@@ -14,7 +14,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ColumnEvidence, ListedContainer, TableEvidence
 from incremental_assets.databases.sqlserver.connection import Row, SQLServerAddress, SQLServerConnection, source_errors
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, quoted, text_literal
-from incremental_assets.databases.sqlserver.types import identifier_text
+from incremental_assets.databases.sqlserver.types import NO_KEY, identifier_text
 
 IDENTITY = "IDENTITY"
 """The name of the sequence of a column that has it."""
@@ -152,7 +152,7 @@ def read_listing(connection: SQLServerConnection, schema: str) -> dict[str, List
         found[name] = ListedContainer(
             _kind(type_, is_external),
             fingerprint,
-            None if rows is None else int(rows),
+            None if rows is None or int(rows) < 0 else int(rows),
             None if size is None else int(size),
             identity=str(identity) if type_ == "U" else None,
         )
@@ -207,7 +207,7 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     origin = None
     if is_table:
         in_turn = bool(is_identity) and (increment or 0) > 0
-        block = int(increment) if is_identity else None
+        block = int(increment) if is_identity and increment is not None else None
         counts_down = bool(is_identity) and (increment or 0) < 0
         origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION, counts_down=counts_down)
     sequence = IDENTITY if is_table and is_identity else None
@@ -225,8 +225,8 @@ def type_text(base: str, length: int, precision: int, scale: int) -> str:
 
 
 def key_of(columns: Sequence[SourceColumn], indexes: Sequence[Sequence[Row]]) -> tuple[str, ...]:
-    """The columns of the primary key, or else of a unique index whose columns are all NOT NULL; empty if there is neither."""
-    required = {column.name for column in columns if column.not_null}
+    """The columns of the primary key, or else of a unique index whose columns are all NOT NULL; empty if rows can be found by neither."""
+    required = {column.name for column in columns if column.not_null and column.base not in NO_KEY}
     for rows in indexes:
         names = tuple(str(row[5]) for row in rows)
         if rows[0][3] and not rows[0][4] and set(names) <= required:

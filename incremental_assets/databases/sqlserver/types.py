@@ -29,6 +29,8 @@ _AS_TEXT = {
     "time": "convert(varchar(16), {0}, 121)",
     "hierarchyid": "cast({0} as nvarchar(4000))",
 }
+NO_KEY = ("float", "real", "image", "text", "ntext", "xml")
+"""Types by which rows cannot be found: they cannot be compared, or their literals are not exact."""
 REFUSED = {
     "geography": "a view can have its STAsText() or STAsBinary()",
     "geometry": "a view can have its STAsText() or STAsBinary()",

@@ -18,7 +18,7 @@ from incremental_assets.databases.postgres.capture.slot import PLUGIN, SlotQueri
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask
 from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.queries import relation
-from incremental_assets.databases.source_checks import check_inherited
+from incremental_assets.databases.source_checks import check_readable
 
 CREATE_SECONDS = 60
 """How long the creation of a slot waits for the transactions to end that have written something."""
@@ -119,7 +119,7 @@ class CaptureSetup:
         """What has to be done before the container's table may enter the publication: PostgreSQL refuses updates and deletes of a published
         table whose rows it cannot name in its log."""
         try:
-            check_inherited(container)
+            check_readable(container)
         except ConfigurationError as error:
             yield Step(f"inherited of {container.name}", "needed", None, str(error))
             return
