@@ -76,7 +76,7 @@ def replaced_rows(spark: "SparkSession", table: LakeTable, predicate: str, keys:
     if keys is None:
         return rows
     others = spark.sql(f"SELECT * FROM {table.sql_name} WHERE NOT coalesce({predicate}, false)")
-    return rows.unionAll(others.join(keys, keys.columns, "left_semi"))
+    return rows.unionByName(others.join(keys, keys.columns, "left_semi"))
 
 
 def replace_and_move(
