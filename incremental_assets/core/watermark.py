@@ -156,6 +156,7 @@ class TableState:
     always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
     pending values stand for; None if the source has none, or if an earlier version wrote the state. ``read_at``: when a container was last
     read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is not, or not yet.
+    ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version of this product wrote the state.
     """
 
     identifier: str
@@ -182,6 +183,7 @@ class TableState:
     inherited: Inherited | None = None
     point: HistoryPoint | None = None
     read_at: int | None = None
+    cut: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -245,6 +247,8 @@ class TableState:
             data["point"] = self.point.to_json()
         if self.read_at is not None:
             data["read_at"] = self.read_at
+        if self.cut is not None:
+            data["cut"] = self.cut
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -308,6 +312,7 @@ class TableState:
             inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             point=HistoryPoint.from_json(data.get("point")),
             read_at=data.get("read_at"),
+            cut=data.get("cut"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 
