@@ -81,7 +81,7 @@ def test_a_large_refresh_leaves_out_only_the_partitions_that_it_would_empty(proj
 
 def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a container has no windows. Changes between the reads of two ranges come with the next sync, as the message says."""
-    shop = project(containers={"notes": {}}, load_rows=300)
+    shop = project(containers={"notes": {}}, load_rows=800)
     shop.execute(NOTES)
     real, renewed = PostgresReader.renew_snapshot, [0]
 

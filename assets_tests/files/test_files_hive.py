@@ -61,6 +61,7 @@ def test_names_of_folders_are_columns(folder: Make, ending: str) -> None:
     assert found["status"] == "equal", found
 
 
+@pytest.mark.long
 def test_types_of_such_columns_go_by_the_ladder_or_by_the_yaml(folder: Make) -> None:
     """Otherwise ``01`` becomes 1, or a declared type is ignored."""
     entry = {"glob": "**/*.csv", "columns": {"month": "int"}}

@@ -176,6 +176,7 @@ def test_nested_columns_grow(folder: Make) -> None:
     assert project.audit("sales")["sales"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_a_table_that_is_too_large_to_be_rewritten_refuses_the_file_with_wider_lists(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a terabyte is rewritten for one file, or the sync fails for all files."""
     project = sales(folder)
@@ -343,6 +344,7 @@ INTERVAL = base64.b85decode(
 """A file of DuckDB with the columns ``id``, and ``i``: an interval of a month, two days and 03:04:05.5. Pyarrow cannot write one."""
 
 
+@pytest.mark.long
 def test_intervals_are_texts_and_stay_bytes_where_a_table_has_them(folder: Make) -> None:
     """An interval would be twelve bytes that nobody can read, or a table that has such bytes would take no file any more."""
     project = folder(containers={"sales": {"glob": "*.parquet"}, "old": {"glob": "old/*.parquet"}})

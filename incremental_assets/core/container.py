@@ -368,6 +368,13 @@ class Container:
         return self.partitioned_on or self.identifier
 
     @property
+    def cut(self) -> str | None:
+        """By what the rows are cut into partitions, as text; None if there are no partitions."""
+        if self.partitioning is None or self.axis is None:
+            return None
+        return f"{self.partitioning.word} of {'/'.join(self.axis.columns)}"
+
+    @property
     def along_axis(self) -> "Container":
         """This container for code that reads or writes rows by the windows of partitions: its identifier is the axis.
 

@@ -159,6 +159,7 @@ class TableState:
     ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes. ``read_at``: when a
     container was last read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is
     not, or not yet.
+    ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version of this product wrote the state.
     """
 
     identifier: str
@@ -187,6 +188,7 @@ class TableState:
     canonical: tuple[str, ...] | None = None
     valueless: tuple[str, ...] = ()
     read_at: int | None = None
+    cut: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -254,6 +256,8 @@ class TableState:
             data["valueless"] = list(self.valueless)
         if self.read_at is not None:
             data["read_at"] = self.read_at
+        if self.cut is not None:
+            data["cut"] = self.cut
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -319,6 +323,7 @@ class TableState:
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
             valueless=tuple(data.get("valueless", ())),
             read_at=data.get("read_at"),
+            cut=data.get("cut"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

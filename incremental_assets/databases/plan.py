@@ -25,7 +25,7 @@ from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.column_numbers import takes_other_names, with_relation
 from incremental_assets.databases.hidden_rows import hides_others
-from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
+from incremental_assets.databases.plan_warnings import cut_otherwise, fallen_back, index_warnings, loaded_elsewhere, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_readable, read_otherwise
 from incremental_assets.databases.stored_state import (
@@ -75,6 +75,11 @@ class TablePlan(Plan):
         return lake_keyed(self.container, self.state, self.whole or not self.base_version)
 
     @property
+    def reports_whole(self) -> bool:
+        """Whether Dagster gets an event of each partition that has rows."""
+        return self.action is Action.LOAD or (self.action is Action.REFRESH and self.request.keys is None)
+
+    @property
     def requested(self) -> str:
         """The windows in words."""
         if self.applies:
@@ -104,7 +109,7 @@ def undecided(
         watermark=state.counting_watermark(event) if state else None,
         state=state,
         base_version=head.version if head else None,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *cut_otherwise(container, request, state)),
     )
 
 
@@ -172,7 +177,9 @@ def make_plan(
         empty = state is not None and head.version == 0  # an earlier first load was killed before its first commit of rows
         return load("loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
-        return load("first sync: loads the whole container", domain, nulls)
+        elsewhere = loaded_elsewhere(container, table, source)
+        warnings = (*common.warnings, *lag_warning(container), *elsewhere)
+        return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls, warnings=warnings)
     if container.identifier is None:
         reason = _not_due(container, table, state, request) if request.mode is Mode.INCREMENTAL else None
         if reason:
@@ -226,6 +233,7 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
+        reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
         learned = with_point(source, state, table, learned)
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)

@@ -1,10 +1,17 @@
-"""The warnings that a plan gives: what the source's server cannot promise, and which index is missing.
+"""The warnings that a plan gives: what the source's server cannot promise, which index is missing, and what was renamed or cut otherwise.
 
 Belongs here: when there is a warning, and its words. Does not belong: the lag's own warning (``core.lag``).
 """
 
+import json
+from pathlib import Path
+
 from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.plan import Mode, Request
+from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Server, SourceDatabase
+from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 
 
 def server_warnings(container: Container, server: Server) -> list[str]:
@@ -57,6 +64,40 @@ def index_warnings(container: Container, source: SourceDatabase) -> list[str]:
         f"the identifier {name!r} leads no index, so each sync scans the table; this would help: {source.index_statement(name)}"
         for name in missing
     ]
+
+
+def cut_otherwise(container: Container, request: Request, state: TableState | None) -> list[str]:
+    """A warning if the rows were cut into other partitions when all of them were last reported to Dagster, which is not asked for now."""
+    if state is None or not state.loaded or state.cut in (None, container.cut) or container.cut is None:
+        return []
+    if request.reset or (request.mode is Mode.REFRESH and request.keys is None):
+        return []
+    return [
+        f"its partitions were those by {state.cut} and are those by {container.cut} now: all rows are in the lake, but Dagster shows only "
+        f"those partitions that were written since. This reads all rows once, and shows all: "
+        f"incremental-assets sync {container.label} --refresh"
+    ]
+
+
+def loaded_elsewhere(container: Container, table: LakeTable, source: SourceDatabase) -> list[str]:
+    """A warning if the lake, which is in a local folder, has a table of another datastore with rows of the same table of the source."""
+    lake = Path(table.address).parent.parent
+    if "://" in table.address or not lake.is_dir():
+        return []
+    for other in sorted(lake.glob(f"*/{container.key_path[1]}/_delta_log")):
+        try:
+            head = LakeTable(str(lake), *other.parts[-3:-1]).head()
+        except LakeError:
+            continue
+        state = json.loads((head.properties.get(STATE_PROPERTY) if head is not None else None) or "{}")
+        if head is None or (state.get("source"), state.get("schema")) != (source.server.source, container.schema):
+            continue
+        before = str(head.owner).partition("/")[0]
+        return [
+            f"the lake has the rows of the same table of the source as {head.owner} already, and they are loaded once more, beside those. "
+            f"If the datastore was renamed, stop this, and call it {before} again: its tables then go on as they are"
+        ]
+    return []
 
 
 def fallen_back(container: Container) -> str:
