@@ -134,6 +134,10 @@ class Pending:
     by_margin: bool = False
 
 
+LeftOut = tuple[int, str]
+"""How many rows were left out, and the condition of the YAML (``where:``) by which they were counted."""
+
+
 @dataclass(frozen=True)
 class TableState:
     """The state of a container, which is stored as JSON in the property ``incremental_assets.state`` of its Delta table.
@@ -156,7 +160,8 @@ class TableState:
     always read those of all heirs. ``point``: in the history of the source's server, at or after the last read that the fingerprint and the
     pending values stand for; None if the source has none, or if an earlier version wrote the state. ``canonical``: the columns of the key
     of which all rows have the canonical form (``Container.canonical``); None if an earlier version wrote the state, which knew none.
-    ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes.
+    ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes. ``unplaced``: how
+    many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's ``where:`` then.
     """
 
     identifier: str
@@ -184,6 +189,7 @@ class TableState:
     point: HistoryPoint | None = None
     canonical: tuple[str, ...] | None = None
     valueless: tuple[str, ...] = ()
+    unplaced: LeftOut = (0, "")
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -249,6 +255,8 @@ class TableState:
             data["canonical"] = list(self.canonical)
         if self.valueless:
             data["valueless"] = list(self.valueless)
+        if self.unplaced[0]:
+            data["unplaced"] = list(self.unplaced)
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -313,6 +321,7 @@ class TableState:
             point=HistoryPoint.from_json(data.get("point")),
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
             valueless=tuple(data.get("valueless", ())),
+            unplaced=tuple(data.get("unplaced", (0, ""))),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 
