@@ -21,6 +21,7 @@ KEYS = {
     "interval": ("interval", "1 day", "24:00:00", "1 mon"),
     "citext": ("citext", "ab", "AB", "c"),
     "a domain over numeric": ("price", "0.0", "0", "10"),
+    "bpchar": ("bpchar", "a", "a  ", "b"),
 }
 """A type, two spellings of a value of it, and another value."""
 CITEXT = """
@@ -63,7 +64,7 @@ def notes(shop: Project) -> dict[str, str]:
     return dict(rows)
 
 
-@pytest.mark.parametrize("kind", ["numeric", *long("interval", "citext", "a domain over numeric")])
+@pytest.mark.parametrize("kind", ["numeric", *long("interval", "citext", "a domain over numeric", "bpchar")])
 def test_a_respelled_key_is_merged_into_its_row(project: MakeProject, kind: str) -> None:
     """By its text it is a new key: the row as it was before would stay beside it, below the watermark, for ever."""
     shop = made(project, kind)
@@ -130,6 +131,36 @@ def test_a_row_that_left_the_lag_window_under_another_spelling_is_found(project:
     shop.execute("update t set id = 'C', at = '2026-02-01', note = 'moved' where id = 'c'; insert into t values ('d', '2026-05-02', 'new')")
     shop.one("t")
     assert notes(shop) == {"ab": "old", "C": "moved", "d": "new"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more"),
+    [
+        ("numeric(50,2)", "numeric(50,3)", {}),
+        *long(("numeric", "numeric(50,2)", {}), ("numeric(20,2)", "numeric(20,3)", {"text_columns": ["id"]})),
+    ],
+)
+def test_a_key_of_another_scale_is_the_same(project: MakeProject, before: str, after: str, more: dict[str, Any]) -> None:
+    """``ALTER COLUMN … TYPE`` writes each key otherwise: each row that changes after that would be doubled."""
+    shop = project(incremental=[ENTRY], containers={"t": {"partition_by": "month", **more}})
+    shop.execute(f"""create table t (id {before} primary key, at timestamptz not null, note text);
+        insert into t values (1.5, '2026-01-01', 'old'), (100, '2026-05-01', 'other'); """)
+    shop.one("t")
+    shop.execute(f"alter table t alter id type {after}; update t set at = '2026-05-02', note = 'new' where note = 'old'")
+    assert shop.one("t")["rows_inserted"] == 0
+    assert sorted(notes(shop).values()) == ["new", "other"]
+    assert shop.audit("t")["t"]["status"] == "equal"
+
+
+@pytest.mark.long
+def test_a_column_with_the_name_of_the_forms_is_refused(project: MakeProject) -> None:
+    """Older rows would have forms of keys as its values, and a key that is written otherwise would be doubled."""
+    shop = made(project, "numeric")
+    shop.execute("alter table t add \"_KEY_id\" text; update t set id = 1.5, at = '2026-05-02' where note = 'old'")
+    line = shop.one("t", ok=False)
+    assert line["status"] == "failed" and "its column _KEY_id has forms of its key" in line["message"], line
+    shop.one("t", reset=True)
+    assert notes(shop) == {"1.5": "old", "100": "other"}
 
 
 @pytest.mark.long

@@ -65,6 +65,22 @@ def test_a_row_that_becomes_infinite_is_said_though_nothing_else_is_new(project:
     assert [id_ for (id_,) in sorted(shop.rows("t", "id"))] == [1, 2]
 
 
+@pytest.mark.parametrize("strategy", ["upsert", *long("append")])
+def test_a_row_that_is_corrected_to_a_value_below_the_watermark_is_not_lost_silently(project: MakeProject, strategy: str) -> None:
+    """The sync says: correct it. Whoever does so with the date that it really has would have lost the row, and no sync would say so."""
+    shop = project(incremental=[f"public.t:at:timestamp!{strategy}"], containers={"t": {"partition_by": "month"}})
+    shop.execute("create table t (id int primary key, at timestamptz)")
+    shop.execute("insert into t values (1, '2026-01-01Z'), (2, '2026-02-01Z'), (3, 'infinity'), (4, 'infinity')")
+    assert "(after that: incremental-assets audit shop/t --repair)" in shop.one("t")["message"]
+    shop.execute("update t set at = '2026-01-05Z' where id = 3")
+    line = shop.one("t")
+    assert line["status"] == "warning" and "1 rows fewer than before are left out for their at" in line["message"], line
+    assert shop.audit("t", repair=True)["t"]["status"] == "repaired"
+    shop.assert_equal("t", where="id <> 4")
+    shop.execute("insert into t values (5, '2026-02-03Z')")
+    assert "fewer" not in shop.one("t")["message"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("column", ["a", "b", "part"])
 def test_either_of_two_columns_and_that_of_the_partitions_may_be_infinite(project: MakeProject, column: str) -> None:

@@ -134,6 +134,10 @@ class Pending:
     by_margin: bool = False
 
 
+LeftOut = tuple[int, str]
+"""How many rows were left out, and the condition of the YAML (``where:``) by which they were counted."""
+
+
 @dataclass(frozen=True)
 class TableState:
     """The state of a container, which is stored as JSON in the property ``incremental_assets.state`` of its Delta table.
@@ -158,8 +162,9 @@ class TableState:
     of which all rows have the canonical form (``Container.canonical``); None if an earlier version wrote the state, which knew none.
     ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes. ``read_at``: when a
     container was last read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is
-    not, or not yet.
-    ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version of this product wrote the state.
+    not, or not yet. ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version wrote the state.
+    ``unplaced``: how many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's
+    ``where:`` then.
     """
 
     identifier: str
@@ -189,6 +194,7 @@ class TableState:
     valueless: tuple[str, ...] = ()
     read_at: int | None = None
     cut: str | None = None
+    unplaced: LeftOut = (0, "")
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -258,6 +264,8 @@ class TableState:
             data["read_at"] = self.read_at
         if self.cut is not None:
             data["cut"] = self.cut
+        if self.unplaced[0]:
+            data["unplaced"] = list(self.unplaced)
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -324,6 +332,7 @@ class TableState:
             valueless=tuple(data.get("valueless", ())),
             read_at=data.get("read_at"),
             cut=data.get("cut"),
+            unplaced=tuple(data.get("unplaced", (0, ""))),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

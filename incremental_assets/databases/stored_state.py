@@ -8,6 +8,7 @@ from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.names import canonical_name
 from incremental_assets.core.plan import Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Relation, SourceDatabase
@@ -127,9 +128,13 @@ def lacks_forms(container: Container, found: Container) -> str | None:
 
 
 def check_key(container: Container, state: TableState) -> None:
-    """Raises RebuildNeeded if an upsert would merge rows by another primary key than before."""
+    """Raises RebuildNeeded if an upsert would merge rows by another primary key than before, or by none of the forms of its key."""
     if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
         raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
+    forms = {canonical_name(name).lower() for name in state.canonical or ()}
+    taken = next((column.name for column in container.columns if column.name.lower() in forms), None)
+    if taken is not None:
+        raise RebuildNeeded(_rebuild(container, f"its column {taken} has forms of its key, and the source has a column of that name now"))
 
 
 def _fits(head: Head, container: Container) -> bool:

@@ -43,7 +43,7 @@ from incremental_assets.databases.source_checks import (
 )
 from incremental_assets.databases.stored_state import check_key, fresh_state, lacks_forms, lake_keyed
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
-from incremental_assets.databases.unplaced import note_unplaced
+from incremental_assets.databases.unplaced import NONE, note_unplaced
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
@@ -164,10 +164,10 @@ class TableSync(ContainerSync):
             scope = RowScope(tuple(windows), nulls)
             if not plan.by_partition:
                 self.result.null_rows = check_null_rows(container, source, scope)
-            if last:
-                note_unplaced(container, source, self.result)
+            before = self._state.unplaced if self._state is not None and not self._whole else NONE
+            unplaced = note_unplaced(container, source, self.result, before) if last else before
             check_merge_key(container, source, scope)
-            state = self._next_state(container, moved, scope)
+            state = replace(self._next_state(container, moved, scope), unplaced=unplaced)
             snapshot = source.snapshot_rows(source.container, state.text_columns)
             state = self._with_columns(state, snapshot, windows)
             if state.policies:

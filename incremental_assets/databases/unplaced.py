@@ -4,26 +4,42 @@ Belongs here: the words, and where they are counted. Does not belong: which valu
 """
 
 from incremental_assets.core.container import Container
+from incremental_assets.core.watermark import LeftOut
 from incremental_assets.databases.source import SourceDatabase, Unplaced
 from incremental_assets.delta.result import SyncResult
 
+NONE: LeftOut = (0, "")
 UNPLACED_ROWS = "sync/unplaced_rows"
 """The metadata key of the number of rows that are left out so. It is there if there are any."""
 
 
-def note_unplaced(container: Container, source: SourceDatabase, result: SyncResult) -> None:
-    """Counts the rows in the snapshot that is held, for the metadata of the sync, and warns of them."""
+def note_unplaced(container: Container, source: SourceDatabase, result: SyncResult, before: LeftOut = NONE) -> LeftOut:
+    """Counts the rows in the snapshot that is held, for the metadata of the sync, and warns of them, and of those that an earlier sync
+    has left out (``before``) and that are not among them any more.
+    """
     found = source.unplaced()
     if found is not None:
         result.more[UNPLACED_ROWS] = found.rows
         result.warnings.append(said_of(container, found))
+    where = container.options.where or ""
+    rows = found.rows if found is not None else 0
+    if before[1] == where and rows < before[0]:  # by another condition, other rows are meant
+        result.warnings.append(
+            f"{before[0] - rows:,} rows fewer than before are left out for their {_columns(container)}. If they were given a value below "
+            f"the watermark, no sync reads them, and they are missing in the lake: incremental-assets audit {container.label} --repair"
+        )
+    return rows, where
 
 
 def said_of(container: Container, found: Unplaced) -> str:
     """What a sync and an audit say of such rows."""
-    columns = "/".join(column.name for column in container.placed_by)
     where = found.where.replace("'", "''")
     return (
-        f"{found.rows:,} rows of the source are left out, as no window holds their {columns}: infinity, NaN, or a zero date. Correct them "
-        f"there, or accept it: containers: {{{container.name}: {{where: '{where}'}}}}"
+        f"{found.rows:,} rows of the source are left out, as no window holds their {_columns(container)}: infinity, NaN, or a zero date. "
+        f"Correct them there (after that: incremental-assets audit {container.label} --repair), or accept it: containers: "
+        f"{{{container.name}: {{where: '{where}'}}}}"
     )
+
+
+def _columns(container: Container) -> str:
+    return "/".join(column.name for column in container.placed_by)

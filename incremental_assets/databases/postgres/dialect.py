@@ -13,7 +13,7 @@ from incremental_assets.databases.dialect import SourceSettings
 from incremental_assets.databases.postgres.capture.slot import captured_names
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
 from incremental_assets.databases.postgres.source import PostgresSource
-from incremental_assets.databases.postgres.types import canonical_form
+from incremental_assets.databases.postgres.types import canonical_form, carry
 from incremental_assets.databases.source import SourceDatabase
 
 
@@ -32,7 +32,8 @@ class PostgresDialect:
         return None
 
     def canonical(self, container: Container) -> Sequence[str]:
-        return [column.name for column in container.columns if column.name in container.primary_key and canonical_form(column) is not None]
+        key = [column for column in container.columns if column.name in container.primary_key and canonical_form(column) is not None]
+        return [column.name for column in key if carry(column, container.options.text_columns).column.type == "string"]
 
     def reason_against(self, column: SourceColumn, options: ContainerOptions) -> str | None:
         return None

@@ -64,7 +64,7 @@ with recursive part(name, type, collated, typmod, depth) as (
 )
 select distinct part.name from part join pg_type t on t.oid = part.type left join pg_collation c on c.oid = part.collated
 where not c.collisdeterministic or t.typname in ('jsonb', 'interval', 'citext', 'nummultirange') or (t.typname = 'numeric' and typmod = -1)
-   or (t.typname in ('float4', 'float8') and depth > 0)
+   or (t.typname = 'bpchar' and typmod = -1) or (t.typname in ('float4', 'float8') and depth > 0)
 """
 _HAS_FOREIGN_PARTS = """
 with recursive part(oid) as (select %(r)s::regclass::oid union select inhrelid from pg_inherits join part on inhparent = part.oid)

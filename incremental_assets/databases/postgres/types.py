@@ -61,6 +61,7 @@ _CANONICAL = {
     "numeric": "rtrim(rtrim(({} + 0.0)::text, '0'), '.')",
     "interval": "justify_interval({})::text",
     "citext": 'lower({}::text collate "default")',
+    "character": "{}::text",
 }
 """By the type, SQL for a text that is the same for all equal values, which may look different, and of which the type makes such a value."""
 MARKED = Carried(MARK, sql.SQL("null::bigint"), "bigint", "timestamp_micros({})")
@@ -105,10 +106,11 @@ def carry(column: SourceColumn, text_columns: Collection[str] = (), server_versi
 def canonical_form(column: SourceColumn) -> sql.Composable | None:
     """SQL for the canonical form of a column's values; None if equal values look the same, or if there is no such form.
 
-    ``numeric(p,s)`` has one spelling of each value, and extensions may be in any schema.
+    ``numeric(50,2)`` has one spelling of each value until the column gets another scale; values that the lake has as decimals have none.
+    ``character(n)`` is always padded to n. Extensions may be in any schema.
     """
     form = _CANONICAL.get(column.base.rpartition(".")[2])
-    if form is None or (column.base == "numeric" and column.type != "numeric"):
+    if form is None or (column.base == "character" and column.type != "bpchar"):
         return None
     return sql.SQL(form).format(sql.Identifier(column.name))  # pyright: ignore[reportArgumentType]
 
