@@ -35,6 +35,22 @@ def test_every_form_of_an_entry_is_parsed(text: str, spec: IncrementalSpec) -> N
     assert parse_incremental(text) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "own", "schema", "table"),
+    [
+        ("my.shop.orders:id:integer", "my.shop", "my.shop", "orders"),
+        ("my.shop.eu.orders:id:integer", "my.shop", "my.shop", "eu.orders"),
+        ("public.eu.orders:id:integer", "public", "public", "eu.orders"),
+        ("orders:id:integer", "my.shop", None, "orders"),
+        ("other.orders:id:integer", "my.shop", "other", "orders"),
+    ],
+)
+def test_names_with_dots_are_read_by_the_schema_of_the_datastore(text: str, own: str, schema: str | None, table: str) -> None:
+    """Otherwise a schema or a table with a dot in its name ends the datastore, and only the longer form of the entry would do."""
+    spec = parse_incremental(text, own)
+    assert (spec.schema, spec.table) == (schema, table)
+
+
 words = st.text(st.characters(exclude_characters=":@!.", exclude_categories=("C", "Z")), min_size=1)
 gaps = st.sampled_from(["", " ", "  "])
 

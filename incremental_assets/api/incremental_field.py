@@ -58,7 +58,7 @@ def set_incremental_field(project: Path, store: Datastore, definition: Container
     with FileLock(dagster_home(project) / "defs.lock", timeout=30):
         place = place_of(folder, store.name)
         before = next((one for one in _entries(component) if is_of(one, schema, table)), None)
-        entry = _entry(definition, body, fields_of(before) if keep and before is not None else {}, schema, table)
+        entry = _entry(definition, body, fields_of(before, schema) if keep and before is not None else {}, schema, table)
         _expect_it_fits(component, store, definition, entry, schema, table)
         text = with_entry(place, schema, table, entry)
         if text != place.text:
@@ -124,7 +124,7 @@ def _expect_it_fits(component: TableDatastore, store: Datastore, definition: Tab
     new = [] if entry is None else [entry if isinstance(entry, str) else IncrementalEntry(**entry)]
     candidate = dataclasses.replace(component, incremental=[*kept, *new])
     resolved = next(one for one in candidate.definitions(store.catalog) if one.table.name == table).container
-    wanted = () if entry is None else fields_of(entry)["column"]
+    wanted = () if entry is None else fields_of(entry, schema)["column"]
     columns = () if resolved.identifier is None else resolved.identifier.columns
     if entry is not None and list(columns) != ([wanted] if isinstance(wanted, str) else list(wanted)):
         raise ConfigurationError(f"{definition.container.label}: the entry would not make {wanted} its incremental field.")

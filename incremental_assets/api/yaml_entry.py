@@ -28,16 +28,16 @@ def is_of(entry: Any, schema: str, table: str) -> bool:
     if isinstance(entry, str):
         if TEMPLATE.search(entry):
             raise ConfigurationError("incremental: has an entry that is a template, so that it cannot be changed here; do it by hand.")
-        spec = parse_incremental(entry)
+        spec = parse_incremental(entry, schema)
         return (spec.schema in (None, schema)) and spec.table == table
     return str(entry["table"]) in (f"{schema}.{table}", table)
 
 
-def fields_of(entry: Any) -> dict[str, Any]:
-    """The entry as a mapping, as the YAML could have it instead of the short text."""
+def fields_of(entry: Any, schema: str) -> dict[str, Any]:
+    """The entry as a mapping, as the YAML could have it instead of the short text. ``schema``: the datastore's."""
     if not isinstance(entry, str):
         return dict(entry)
-    spec = parse_incremental(entry)
+    spec = parse_incremental(entry, schema)
     fields: dict[str, Any] = {"column": spec.columns[0], "type": spec.type.value, "start": spec.start, "strategy": spec.strategy.value}
     return {name: value for name, value in fields.items() if value is not None} | ({"exclude": True} if spec.excluded else {})
 

@@ -403,7 +403,12 @@ class Container:
 
     @property
     def refusal(self) -> str | None:
-        """Why a Delta table cannot have the columns of the source, whatever the YAML says of partitions and keys; None: it can."""
+        """Why there can be no Delta table of its name and with its columns, whatever the YAML says of partitions and keys; None: it can."""
+        if self.name == "_delta_log":
+            return (
+                f"{self.label}: the folder of a Delta table cannot have this name, as each of them has a folder of that name for its log. "
+                f"Nothing was read. Read a view of it that has another name, and list it under exclude."
+            )
         if self.left_out and not self.columns:
             return f"{self.label}: none of its columns can be carried ({self._said_left_out}). Nothing was read. List it under exclude."
         alike: dict[str, list[str]] = {}

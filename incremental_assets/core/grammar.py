@@ -75,18 +75,22 @@ def parse_strategy(text: str) -> Strategy:
     raise ConfigurationError(f"unknown strategy {text!r}; it is append or upsert.")
 
 
-def parse_incremental(text: str) -> IncrementalSpec:
-    """Parses one entry. Raises ConfigurationError, whose message has a caret under the position of the error."""
+def parse_incremental(text: str, own_schema: str | None = None) -> IncrementalSpec:
+    """Parses one entry. Raises ConfigurationError, whose message has a caret under the position of the error.
+
+    ``own_schema``: the datastore's. Behind it and a dot, all up to the colon is the table's name; other names have at most one dot.
+    """
     position = len(text) - len(text.lstrip())
     table_match = re.match(r"[^:@!\s][^:@!]*", text[position:])
     if table_match is None:
         raise _fail(text, position, "a table name is missing")
     name = table_match[0].rstrip()
-    # Names that contain a dot, a colon, @ or ! cannot be written in this grammar; the YAML has a mapping for them.
-    schema, _, table = name.rpartition(".")
+    # Names that contain a colon, @ or ! cannot be written in this grammar; the YAML has a mapping for them.
+    is_own = own_schema is not None and name.startswith(f"{own_schema}.")
+    schema, _, table = (own_schema or "", ".", name[len(own_schema or "") + 1 :]) if is_own else name.rpartition(".")
     if not table or (("." in name) and not schema):
         raise _fail(text, position, f"{name!r} is not schema.table")
-    if "." in schema:
+    if "." in schema and not is_own:
         raise _fail(text, position, f"{name!r} has more than one dot; write such names as {{table: …, column: …, type: …}}")
     position += len(table_match[0])
     column, position = _part(text, position, "a column")

@@ -158,6 +158,8 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     scope: LakeScope = context.resources.lake
     container, instance, run_id = definition.container, context.instance, context.run.run_id
     log = context.log.info
+    if container.refusal is not None:
+        raise ConfigurationError(container.refusal)  # before a lock is made for it
     _limit_runtime(context, definition)
     restore_range(instance, definition, context.run.tags)
     # The stack of the scope is closed when the run has ended, after its last event. So the lock is still held while the IO manager commits.

@@ -97,6 +97,8 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
         before = after = removed_files = 0
         for definition in definitions:
             container = definition.container
+            if container.refusal is not None:
+                continue
             table = scope.table(*container.key_path)
             try:
                 with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):

@@ -27,7 +27,13 @@ from incremental_assets.databases.column_numbers import takes_other_names, with_
 from incremental_assets.databases.hidden_rows import hides_others
 from incremental_assets.databases.plan_warnings import cut_otherwise, fallen_back, index_warnings, loaded_elsewhere, server_warnings
 from incremental_assets.databases.source import Relation, SourceDatabase
-from incremental_assets.databases.source_checks import check_counts_down, check_fallen_back, check_readable, read_otherwise
+from incremental_assets.databases.source_checks import (
+    check_column_names,
+    check_counts_down,
+    check_fallen_back,
+    check_readable,
+    read_otherwise,
+)
 from incremental_assets.databases.stored_state import (
     ANOTHER,
     DOUBTED,
@@ -160,6 +166,8 @@ def make_plan(
     nulls = container.has_null_identifiers
     if request.reset or state is None or state.watermark is None:
         check_counts_down(container)
+    if request.reset or head is None:
+        check_column_names(container)
     if request.reset:
         return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
     other = hides_others(container, source, state) or takes_other_names(container, relation, state)

@@ -18,6 +18,17 @@ from incremental_assets.databases.source import Highest, SourceDatabase
 _FOLLOW_OTHERWISE = "follow it by a column whose values grow, such as the time of the last change, or leave it out of incremental"
 
 
+def check_column_names(container: Container) -> None:
+    """Raises ConfigurationError if a column has a name with which Spark could not change rows of the table, before that is made."""
+    name = next((column.name for column in container.columns if column.name.lower() == "_metadata"), None)
+    if name is not None:
+        raise ConfigurationError(
+            f"{container.label}: column {name!r} has the name of one that Spark has in each table, so that it could not change rows. "
+            f"Nothing was read. Leave it out: containers: {{{container.name}: {{exclude_columns: [{name}]}}}}, or read a view that gives "
+            f"it another name."
+        )
+
+
 def check_counts_down(container: Container) -> None:
     """Raises ConfigurationError if the catalog has seen that the sequence of the identifier counts down."""
     identifier = container.identifier

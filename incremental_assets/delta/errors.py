@@ -55,6 +55,11 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
                 f"{label}: a process of Spark's that read rows was killed, perhaps as memory was short. None of them were committed. "
                 f"Sync again; with fewer `readers`, less memory is needed."
             ) from error
+        if "AMBIGUOUS_REFERENCE" in text and "`_metadata`" in text:
+            raise LakeError(
+                f"{label}: it has a column _metadata, as Spark itself has in each table, so that Spark cannot change its rows; nothing was "
+                f"written. Give the column another name: in the source, in a view of it, or in the files."
+            ) from error
         raise LakeError(f"{label}: Spark failed on {url}: {first_line(text)}") from error
 
 

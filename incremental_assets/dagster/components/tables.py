@@ -228,7 +228,7 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
     """The incremental identifier of one entry of ``incremental:``, text or mapping. ``own_schema``: the datastore's schema."""
     try:
         if isinstance(entry, str):
-            return parse_incremental(entry)
+            return parse_incremental(entry, own_schema)
         # Without this prefix the last dot separates schema and table. With it, the table's name may contain dots.
         own = entry.table.startswith(own_schema + ".")
         schema, table = (own_schema, entry.table[len(own_schema) + 1 :]) if own else entry.table.rpartition(".")[::2]
