@@ -169,7 +169,8 @@ class Statistics:
     def as_json(self) -> str:
         lowest = [_bound(f.type, value, upper=False) for f, value in zip(self._fields, self._lowest, strict=True)]
         highest = [_bound(f.type, value, upper=True) for f, value in zip(self._fields, self._highest, strict=True)]
-        nulls = [str(n) for n in self._nulls]
+        # Of a struct, Delta has the numbers of its fields: an object, which these are none of.
+        nulls = [None if pa.types.is_struct(f.type) else str(n) for f, n in zip(self._fields, self._nulls, strict=True)]
         parts = {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
         inner = ",".join(f'"{part}":{self._object(values)}' for part, values in parts.items())
         return f'{{"numRecords":{self.rows},{inner},"tightBounds":true}}'

@@ -24,6 +24,7 @@ from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
 from incremental_assets.files.readers.local_json import LocalJsonRows, reason_against_json
+from incremental_assets.files.readers.local_parquet import LocalParquetRows, parquet_type, reason_against_parquet
 from incremental_assets.files.readers.local_values import Unsure, arrow_type
 from incremental_assets.files.readers.path_values import are_columns
 from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileCount, FileRows
@@ -39,12 +40,15 @@ FILES_BY = "INCREMENTAL_ASSETS_FILES_BY"
 """The environment variable that says how files are read: ``spark``: by Spark alone; else in this process where it can."""
 
 
-LocalRead = LocalRows | LocalJsonRows
+LocalTexts = LocalRows | LocalJsonRows
+LocalRead = LocalTexts | LocalParquetRows
 _READ_HERE = {
-    FileFormat.CSV: (reason_against, LocalRows),
-    FileFormat.TSV: (reason_against, LocalRows),
-    FileFormat.JSON: (reason_against_json, LocalJsonRows),
+    FileFormat.CSV: (reason_against, arrow_type, LocalRows),
+    FileFormat.TSV: (reason_against, arrow_type, LocalRows),
+    FileFormat.JSON: (reason_against_json, arrow_type, LocalJsonRows),
+    FileFormat.PARQUET: (reason_against_parquet, parquet_type, LocalParquetRows),
 }
+"""Of each format: why files are not read here, the Arrow type of a Spark type, and their rows."""
 
 
 class RowsReadHere:
@@ -128,10 +132,14 @@ def read_here(
     folder = staging / "rows"
     folder.mkdir()
     try:
-        local = _READ_HERE[reading.format][1](address, reading, files, known, types, folder, indexed)
-        odd = _read_doubtful(scope, attempt, local, reading, files, staging, as_text) if local.doubtful else None
+        local: LocalRead = _READ_HERE[reading.format][2](address, reading, files, known, types, folder, indexed)
+        odd: FileRows | None = None
+        if not isinstance(local, LocalParquetRows) and local.doubtful:
+            odd = _read_doubtful(scope, attempt, local, reading, files, staging, as_text)
         rows = odd.good().toArrow() if odd is not None else None
-        staged = StagedFiles(str(folder), [WrittenFile(*file) for file in local.close(rows)], indexed)
+        staged = StagedFiles(
+            str(folder), [WrittenFile(path, size, count, statistics) for path, size, count, statistics in local.close(rows)], indexed
+        )
         return RowsReadHere(lambda: scope.spark, local, staged, odd)
     except SourceInterrupted:
         raise
@@ -151,7 +159,7 @@ def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence
         return f"{FILES_BY} says so"
     if reading.format not in _READ_HERE:
         return "their format is one that only Spark reads"
-    if types is None or any(arrow_type(column.type) is None for column in known):
+    if types is None or any(_READ_HERE[reading.format][1](column.type) is None for column in known):
         return "columns have types that only Spark knows"
     if are_columns(files, known):
         return "their folders name columns"
@@ -161,7 +169,7 @@ def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence
 def _read_doubtful(
     scope: LakeScope,
     attempt: Attempt,
-    local: LocalRead,
+    local: LocalTexts,
     reading: Reading,
     files: Sequence[ReadFile],
     staging: Path,

@@ -3,25 +3,24 @@
 Belongs here: schemas, and whether a file's types fit those of the table. Does not belong: converting rows (``read``).
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from incremental_assets.core.errors import SourceError, SourceInterrupted, store_remedy
 from incremental_assets.core.files import FileFormat
-from incremental_assets.core.ladder import TEXT, is_on_ladder
 from incremental_assets.core.names import backticked
-from incremental_assets.core.nested_types import NESTED, grown, only_adds_fields
-from incremental_assets.core.schema import Column, widens
-from incremental_assets.core.spark_types import UnknownType, names_within, type_text
+from incremental_assets.core.nested_types import NESTED
+from incremental_assets.core.schema import Column
+from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
+from incremental_assets.files.readers.file_columns import FileColumns
 from incremental_assets.files.readers.parquet_copy import Footer, footer_of, has_values
-from incremental_assets.files.readers.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
+from incremental_assets.files.readers.reading import Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.files.readers.staging import Staging
 from incremental_assets.files.trouble import passing_remedy_in
 
@@ -34,10 +33,9 @@ _NO_AVRO = (
     "the Spark server has no support for Avro: it lacks the package org.apache.spark:spark-avro_2.13, of Spark's own version. Add it "
     "under spark.jars.packages"
 )
+_Key = TypeVar("_Key")
 _NARROW = {"tinyint": "smallint"}
 """Types that the tables of the lake do not have (see ``core.schema``), each with a type that carries it exactly."""
-_VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
-"""A variable in Hadoop's configuration. Spark passes the requested columns to its Parquet reader in there, so such names are replaced."""
 
 
 class Schemas:
@@ -60,11 +58,10 @@ class Schemas:
         types: Mapping[str, str],
         may_rewrite: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._may_rewrite = may_rewrite
+        self._all = FileColumns(reading, known, types, may_rewrite)
         self.groups: list[Group] = []
-        self.columns = list(known)
         self.refused: dict[str, str] = {}
-        self._spark, self._staging, self._address, self._reading, self._types = spark, staging, address, reading, types
+        self._spark, self._staging, self._address, self._reading = spark, staging, address, reading
         alike: dict[tuple[object, bool], list[ReadFile]] = defaultdict(list)
         footers: dict[tuple[object, bool], Footer | None] = {}
         for file in files:
@@ -75,9 +72,12 @@ class Schemas:
                 footers.setdefault((key, is_odd), footer)
             except SourceError as error:
                 self.refused[file.key] = str(error)
-        # The most common schema comes first: where schemas contradict each other, the files of the rarer one are refused.
-        for key, own in sorted(alike.items(), key=lambda one: (-len(one[1]), min(file.modified for file in one[1]))):
-            self._join(own, footers[key], is_odd=key[1])
+        for key in commonest_first(alike):
+            self._join(alike[key], footers[key], is_odd=key[1])
+
+    @property
+    def columns(self) -> list[Column]:
+        return self._all.columns
 
     def rows(self, group: Group) -> "DataFrame":
         """The rows of a group's files, with ``NAME``.
@@ -107,22 +107,15 @@ class Schemas:
             files = self._copied(files, footer)
             if files:
                 schema, reason = self._schema(files)
-        declared: list[Column] = []
+        names: list[str] = []
         if schema is not None and footer is not None:
-            declared = [Column(field.name, type_) for field in schema if (type_ := self._types.get(field.name.lower())) is not None]
+            names = [field.name for field in schema]
             schema = _with_values(schema, [field.type for field in footer.schema])
         reason = reason if schema is None else self._misfit(schema)
         if schema is None or reason is not None:
             self.refused |= {file.key: refusal(file, reason or "") for file in files}
             return
-        by_name = {column.name.lower(): i for i, column in enumerate(self.columns)}
-        for column in (*declared, *(Column(field.name, type_of(field)) for field in schema)):
-            at = by_name.get(column.name.lower())
-            if at is None:
-                by_name[column.name.lower()] = len(self.columns)
-                self.columns.append(column)
-            elif column.name.lower() not in self._types:
-                self.columns[at] = Column(self.columns[at].name, self._wider(self.columns[at].type, column.type))
+        self._all.add([Column(field.name, type_of(field)) for field in schema], names)
         self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
 
     def _schema(self, files: Sequence[ReadFile]) -> "tuple[StructType | None, str]":
@@ -163,55 +156,13 @@ class Schemas:
 
     def _misfit(self, schema: Any) -> str | None:
         """Why a schema does not fit the table, the YAML or Spark; None: it fits."""
-        known = {column.name.lower(): column for column in self.columns}
-        names = [field.name.lower() for field in schema]
-        if len(set(names)) < len(names):
-            return "it has two columns whose names differ in upper and lower case only"
-        all_names = {*names, *known}
-        if len(all_names) > max(self._reading.limits.columns, len(known)):
-            return self._reading.limits.too_many(len(all_names), "columns with those of the table and of other files")
-        reserved = (RESERVED | {"_metadata"}) & set(names)
-        if reserved:
-            return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
+        found: list[Column] = []
         for field in schema:
             try:
-                found = type_of(field)
+                found.append(Column(field.name, type_of(field)))
             except UnknownType as error:
                 return f"its column {field.name} is {error}, which a table of the lake cannot have"
-            filled_in = [name for name in (field.name, *names_within(found)) if _VARIABLE.search(name)]
-            if filled_in:
-                return (
-                    f"its column {shortened(filled_in[0])!r} has the form of a variable; Spark's Parquet reader replaces those within "
-                    f"names, and would find no value; rename it in the file"
-                )
-            wanted = self._types.get(field.name.lower())
-            if wanted is not None and wanted != found and not widens(found, wanted) and not has_text(found, wanted):
-                return f"its column {field.name} is {found}, and {wanted} under columns; the one does not widen into the other"
-            column = known.get(field.name.lower())
-            if wanted is None and column is not None and not self._fits(found, column.type):
-                return (
-                    f"its column {field.name} is {found}, and {column.type} in the table; the one does not widen into the other. To have "
-                    f"both as text, say columns: {{{field.name}: string}}, and read all files again with --reset-watermarks"
-                )
-        return None
-
-    def _wider(self, type_: str, found: str) -> str:
-        """The type of a column of the table that has every value of another type, too, or else by the values."""
-        return found if widens(type_, found) else grown(type_, found, widens) or type_
-
-    def _fits(self, found: str, type_: str) -> bool:
-        """Whether a column of a file fits a column of the table, or may do so by its values or by a wider column."""
-        if found == type_ or widens(found, type_) or widens(type_, found) or has_text(found, type_):
-            return True
-        both = grown(type_, found, widens)
-        return both is not None and (only_adds_fields(type_, both) or self._may_rewrite())
-
-
-def has_text(found: str, type_: str) -> bool:
-    """Whether the values of a column of a file can become those of another type by their texts."""
-    if type_ == TEXT and found.startswith(NESTED):
-        return True
-    return (is_on_ladder(found) or found == TEXT) and (is_on_ladder(type_) or type_ == TEXT)
+        return self._all.misfit(found)
 
 
 def type_of(field: Any) -> str:
@@ -235,15 +186,36 @@ def _schema_key(address: FolderAddress, reading: Reading, file: ReadFile, head: 
 
     Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.
     """
-    if head.blank:
-        raise SourceError(refusal(file, "it is empty, which a complete file of its format never is, even without rows"))
+    expect_some(file, head.blank)
     if reading.format is FileFormat.AVRO:
         return head.schema or file.key, None
     with address.open(file.path, decompress=False) as stream:
-        (metadata, footer), limits = footer_of(stream), reading.limits
-        if metadata.num_columns > limits.columns:
-            raise SourceError(refusal(file, limits.too_many(metadata.num_columns, "columns")))
-        if sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) > limits.file_bytes:
-            raise SourceError(refusal(file, limits.too_large("unpacked, it has")))
-        # The first line of the text is the address of the Python object, which differs between files.
-        return str(metadata.schema).partition("\n")[2], footer
+        metadata, footer = footer_within(stream, file, reading)
+        return schema_text(metadata), footer
+
+
+def expect_some(file: ReadFile, blank: bool) -> None:
+    """Raises SourceError for an empty file."""
+    if blank:
+        raise SourceError(refusal(file, "it is empty, which a complete file of its format never is, even without rows"))
+
+
+def footer_within(stream: IO[bytes], file: ReadFile, reading: Reading) -> tuple[Any, Footer]:
+    """The same as ``footer_of``. Raises SourceError for a file beyond the limits."""
+    (metadata, footer), limits = footer_of(stream), reading.limits
+    if metadata.num_columns > limits.columns:
+        raise SourceError(refusal(file, limits.too_many(metadata.num_columns, "columns")))
+    if sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) > limits.file_bytes:
+        raise SourceError(refusal(file, limits.too_large("unpacked, it has")))
+    return metadata, footer
+
+
+def schema_text(metadata: Any) -> str:
+    """The text of a Parquet schema."""
+    # The first line of the text is the address of the Python object, which differs between files.
+    return str(metadata.schema).partition("\n")[2]
+
+
+def commonest_first(alike: Mapping[_Key, Sequence[ReadFile]]) -> Sequence[_Key]:
+    """The keys in the order in which their files join: where schemas contradict each other, the files of the rarer one are refused."""
+    return sorted(alike, key=lambda key: (-len(alike[key]), min(file.modified for file in alike[key])))

@@ -19,7 +19,8 @@ from incremental_assets.delta.as_text import text_of
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells, delimited, records
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.columnar import Schemas, has_text, type_of
+from incremental_assets.files.readers.columnar import Schemas, type_of
+from incremental_assets.files.readers.file_columns import has_text
 from incremental_assets.files.readers.json_types import Values, columns_of
 from incremental_assets.files.readers.reading import LINE, NAME, WRONG, Group, ReadFile, Reading
 from incremental_assets.files.readers.staging import Staging

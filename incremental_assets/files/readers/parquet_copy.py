@@ -71,14 +71,15 @@ def footer_of(stream: IO[bytes]) -> tuple[Any, Footer]:
     return metadata, Footer(own, schema, stored_oddly, any(is_odd for *_, is_odd in carried))
 
 
-def converted(stream: IO[bytes], carried: pa.Schema, *, cuts_times: bool) -> Iterator[pa.RecordBatch]:
+def converted(stream: IO[bytes], carried: pa.Schema, *, cuts_times: bool, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a file with the types of ``Footer.carried``. ``cuts_times``: digits of a time below the microsecond are left out.
+    ``rows``: so many of them are in memory at a time.
 
     Raises FinerTimes for such digits otherwise, and pyarrow's errors for what it cannot read.
     """
     first = 1
     with _opened(stream) as file:
-        for batch in file.iter_batches(batch_size=BATCH):
+        for batch in file.iter_batches(batch_size=rows):
             columns: list[pa.Array] = []
             for name, column, type_ in zip(batch.schema.names, batch.columns, carried.types, strict=True):
                 try:
