@@ -460,7 +460,15 @@ def test_the_command_runs_as_an_ordinary_dagster_run(looks: Looks) -> None:
 def lines_of_nothing() -> dict[str, Any]:
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble proposal"
     names += " safety_lag safety_lag_is_auto safety_lag_reason row_security"
-    return {**dict.fromkeys(names.split()), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
+    return {
+        **dict.fromkeys(names.split()),
+        "primary_key": [],
+        "columns": [],
+        "fields": [],
+        "left_out": [],
+        "status": "pruned",
+        "change": "pruned",
+    }
 
 
 @pytest.mark.long

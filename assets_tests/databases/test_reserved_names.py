@@ -3,6 +3,8 @@
 Belongs here: such names of columns, tables, schemas and datastores. Does not belong: names of any characters (``test_types``).
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -97,3 +99,37 @@ def test_a_schema_with_dots_can_be_named(project: MakeProject, schema: str) -> N
                  'create table "old.orders" (id int); insert into orders values (1); insert into "old.orders" values (1)')  # fmt: skip
     lines = shop.sync()
     assert lines["orders"]["strategy"] == "upsert" and lines["old.orders"]["strategy"] == "append", lines
+
+
+@pytest.mark.long
+def test_containers_whose_jobs_would_have_one_name_are_refused_and_the_others_go_on(project: MakeProject) -> None:
+    """Dagster refuses the whole project where two jobs have one name, and both containers would have one lock."""
+    shop = project()
+    shop.execute("create table eu__orders (id int); create table eu (id int); create table fine (id int); create table eu__fine (id int);"
+                 "create schema eu; create table eu.orders (id int); create table eu.customers (id int)")  # fmt: skip
+    shop.write()
+    folder = shop.path / "defs" / "shop__eu"
+    folder.mkdir()
+    other = (shop.path / "defs" / "shop" / "defs.yaml").read_text(encoding="utf-8").replace("name: shop", "name: shop__eu\n  schema: eu")
+    (folder / "defs.yaml").write_text(other, encoding="utf-8")
+    for _ in range(2):  # with new catalogs, and with those that are stored
+        _, lines, said = shop.cli("sync", "--json", check=1)
+        failed = {line["container"]: line["message"] for line in lines if line["status"] == "failed"}
+        assert set(failed) == {"shop/eu__orders", "shop__eu/orders", "shop/eu"}, said
+        assert "shop__eu/orders" in failed["shop/eu__orders"] and "shop/eu__orders" in failed["shop__eu/orders"]
+        assert "the datastore shop__eu" in failed["shop/eu"]
+        done = {line["container"] for line in lines} - set(failed)
+        assert done == {"shop/fine", "shop/eu__fine", "shop__eu/customers"}, said
+    _, _, said = shop.cli("sync", "shop/eu__orders", check=2)
+    assert "shop__eu/orders" in said
+    jobs = (
+        "import sys; from pathlib import Path; from incremental_assets.dagster.project import enter_project; folder = Path(sys.argv[1]);"
+        "enter_project(folder); from incremental_assets.dagster.loading import load_repository; print(*load_repository(folder).job_names)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", jobs, str(shop.path)], env=shop.environment(), capture_output=True, text=True, check=False
+    )
+    assert {"sync_shop__fine", "sync_shop__eu__fine", "sync_shop__eu__customers", "sync_shop__eu"} <= set(loaded.stdout.split()), (
+        loaded.stderr
+    )
+    assert "sync_shop__eu__orders" not in loaded.stdout.split()

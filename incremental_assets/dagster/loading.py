@@ -5,8 +5,8 @@ Belongs here: reading the project. Does not belong: running its jobs (``runner``
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from incremental_assets.core.names import nearest
 from incremental_assets.dagster.catalog_asset import run_catalog
 from incremental_assets.dagster.catalog_store import CatalogStore
 from incremental_assets.dagster.catalogued import CataloguedComponent
+from incremental_assets.dagster.collisions import collisions
 from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.project import dg_settings, loaded_components, only_containers
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -37,6 +38,7 @@ class Datastore:
     ``component``: its component, from the YAML. ``catalog``: the stored catalog; None: there is none yet. ``definitions``: the containers;
     empty without a catalog, or with a ``misfit``. ``trouble``: why the catalog operation failed; None: it did not. ``misfit``: why the YAML
     does not fit the stored catalog; None: it fits. A new catalog may remedy that, as a table may be newer than the stored one.
+    ``refused``: by name, why containers are none of the ``definitions`` (``collisions``).
     """
 
     component: CataloguedComponent
@@ -44,6 +46,7 @@ class Datastore:
     definitions: Sequence[ContainerDefinition]
     trouble: SyncError | None = None
     misfit: ConfigurationError | None = None
+    refused: Mapping[str, ConfigurationError] = field(default_factory=dict[str, ConfigurationError])
 
     @property
     def name(self) -> str:
@@ -110,7 +113,18 @@ def load_project(project: Path) -> LoadedProject:
         if names.count(name) > 1:
             raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
     with collector_paused():
-        return LoadedProject(project, [_load(project, component) for component in components], tree)
+        loaded = LoadedProject(project, [_load(project, component) for component in components], tree)
+        _refuse_collisions(loaded.datastores)
+        return loaded
+
+
+def _refuse_collisions(datastores: Sequence[Datastore]) -> None:
+    """Takes the containers out of the definitions whose jobs would have the names of others."""
+    components = [datastore.component for datastore in datastores]
+    names = {one.name: [*(each.container.name for each in one.definitions), *one.refused] for one in datastores}
+    for datastore in datastores:
+        datastore.refused = collisions(datastore.component, components, lambda one: names[one.name])
+        datastore.definitions = [one for one in datastore.definitions if one.container.name not in datastore.refused]
 
 
 def load_datastores(project: Path) -> list[Datastore]:
@@ -167,9 +181,12 @@ def select_current(
     with command_line_instance() as instance:
         for datastore in chosen or project.datastores:
             ensure_catalog(project.folder, datastore, instance, progress)
+    _refuse_collisions(project.datastores)
     selected = select(project.datastores, names, tags)
     failed: list[tuple[str, SyncError]] = []
     for datastore in chosen or project.datastores:
+        if not tags and (not names or datastore.name in names):
+            failed += [(f"{datastore.name}/{name}", error) for name, error in datastore.refused.items()]
         if datastore.trouble is not None:
             known = [definition.container.label for one, definition in selected if one is datastore]
             failed += [(label, datastore.trouble) for label in (known if datastore.definitions else [datastore.name])]
@@ -301,6 +318,8 @@ def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence
         if datastore.misfit is not None and datastore.trouble is None:
             raise datastore.misfit
         found = [d for d in datastore.definitions if not container_name or d.container.name == container_name]
+        if container_name in datastore.refused:
+            raise datastore.refused[container_name]
         if container_name and not found and datastore.trouble is None:
             near = nearest(container_name, [d.container.name for d in datastore.definitions])
             raise ConfigurationError(f"{datastore.name} has no container {container_name!r}.{near}")

@@ -23,8 +23,9 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.assets import container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
 from incremental_assets.dagster.catalogued import CataloguedComponent
+from incremental_assets.dagster.collisions import collisions, names_of
 from incremental_assets.dagster.datastore import datastore_definitions
-from incremental_assets.dagster.project import wanted
+from incremental_assets.dagster.project import current_project, wanted
 from incremental_assets.delta.folders import OPERATIONS_FOLDER
 
 
@@ -148,6 +149,10 @@ class DatastoreComponent(CataloguedComponent, ABC):
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         settings = self.settings()
         known = None if state_path is None else self.definitions(Catalog.load(state_path))
+        if known is not None:
+            others = context.component_tree.get_all_components(CataloguedComponent)
+            refused = collisions(self, others, lambda one: names_of(one, one.store(current_project()).load(None)))
+            known = [definition for definition in known if definition.container.name not in refused]
         own = catalog_definitions(self, settings, known)
         if known is None:
             return own

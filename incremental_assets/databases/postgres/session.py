@@ -20,6 +20,7 @@ from incremental_assets.databases.postgres.column_grants import NOT_GRANTED, beg
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask
 from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
+from incremental_assets.databases.postgres.not_utf8 import not_utf8
 from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.row_security import refused_read
 from incremental_assets.databases.postgres.settings import NOT_SET, of_transaction
@@ -256,8 +257,8 @@ class PostgresSession:
         return self.refused_read(said) or SourceError(f"{self.container.label}: {what}: {said}. Sync again.")
 
     def refused_read(self, said: str) -> SourceError | None:
-        """The error for a read over another connection that failed because policies would hide rows; None for other reasons."""
-        return refused_read(self.container.label, self.address, self._regclass(), said)
+        """The error for a read over another connection that failed because policies would hide rows, or a text is none; else None."""
+        return refused_read(self.container.label, self.address, self._regclass(), said) or not_utf8(self, said)
 
     def _regclass(self) -> str:
         return sql.Identifier(self.container.schema, self.container.name).as_string(None)
