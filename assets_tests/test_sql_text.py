@@ -67,6 +67,8 @@ REVIEWED = {
     ("delta/own_frames.py", "nulls"): MESSAGE,
     ("core/rules/keys.py", "self.broken_groups"): OWN_TEXT,
     ("core/rules/sql.py", "value"): NUMBER,
+    ("files/readers/parquet_types.py", "type_.precision"): NUMBER,
+    ("files/readers/parquet_types.py", "type_.scale"): NUMBER,
     ("core/rules/table.py", "column"): "quoted by ScannedTable.column",
     ("core/rules/table.py", "ago"): "of a column that ScannedTable.column has quoted, and of a moment",
     ("core/rules/table.py", "-AHEAD_SECONDS"): NUMBER,

@@ -308,7 +308,8 @@ def test_keys_of_every_type_are_swept_exactly(
     ],
 )
 def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callable[..., Project], type_: str, change: str) -> None:
-    """To PostgreSQL 1 and 1.00 are one key, and 0.0 and -0.0. The lake has the texts, and would lose the row."""
+    """To PostgreSQL 1 and 1.00 are one key, and 0.0 and -0.0. The lake has the texts, and would lose the row. A row whose identifier is
+    as before is not read again, so that its key stays as it was written."""
     shop = project(incremental=["public.t:at:date!upsert"], containers={"t": {"deletes": "sweep", "max_deleted_share": 1}})
     shop.execute(f"create table t (k {type_} primary key, at date not null, note text)")
     shop.execute("insert into t values (0.0, '2024-01-01', 'a'), (1, '2024-01-02', 'b'), (2, '2025-01-01', 'c')")
@@ -316,7 +317,7 @@ def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callabl
     shop.execute(change)
     shop.one("t", sweep=True)
     if type_ == "numeric":
-        shop.assert_equal("t")
+        assert sorted(shop.rows("t", "k, note")) == [("1", "b"), ("2", "c")]
     else:  # Spark, which merges the row, makes one zero of both
         assert sorted(shop.rows("t", "k, note")) == [(0.0, "a"), (1.0, "b"), (2.0, "c")]
 

@@ -161,7 +161,8 @@ def make_plan(
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
-    load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container), *container.left_out_note))
+    said = (*common.warnings, *lag_warning(container), *container.left_out_note)
+    load = functools.partial(plan, Action.LOAD, warnings=said)
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers
     if request.reset or state is None or state.watermark is None:
@@ -186,8 +187,7 @@ def make_plan(
         return load("loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
         elsewhere = loaded_elsewhere(container, table, source)
-        warnings = (*common.warnings, *lag_warning(container), *elsewhere)
-        return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls, warnings=warnings)
+        return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls, warnings=(*said, *elsewhere))
     if container.identifier is None:
         reason = _not_due(container, table, state, request) if request.mode is Mode.INCREMENTAL else None
         if reason:
