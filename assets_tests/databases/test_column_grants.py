@@ -1,6 +1,6 @@
 """A role that may read some columns of a table and not the table: it syncs these columns, from one state of the source as always.
 
-Belongs here: what such a role gets, and what it is told. Does not belong: rows that policies hide (``test_row_security``).
+Belongs here: what such a role gets, and which message. Does not belong: rows that policies hide (``test_row_security``).
 """
 
 import threading
