@@ -20,6 +20,7 @@ from incremental_assets.files.archives import no_text
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.local import LocalRows
+from incremental_assets.files.readers.local_files import LocalFiles
 from incremental_assets.files.readers.reading import ReadFile, Reading
 from incremental_assets.files.readers.staging import Staging
 
@@ -85,7 +86,7 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, content: 
     finally:
         staging.close()
     if format is FileFormat.CSV and "zip" not in name and "." not in name.removesuffix(".csv"):
-        here = LocalRows(address, reading, [file], [], {}, tmp_path, 32)
+        here = LocalRows(LocalFiles(address, reading, [file], [], {}, tmp_path, 32))
         assert reason in here.refused[name]
 
 

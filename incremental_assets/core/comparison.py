@@ -318,7 +318,7 @@ def differences(ours: Sequence[HashedRow], theirs: Sequence[HashedRow]) -> Itera
 
 
 def key_of(container: Container, columns: Sequence[Column]) -> Sequence[str]:
-    """The columns by which rows are told apart; empty if there is no key, or if one of its columns is not compared.
+    """The columns that identify a row; empty if there is no key, or if one of its columns is not compared.
 
     A table that an earlier version has filled has no canonical forms of its key.
     """

@@ -394,7 +394,7 @@ class Container:
 
     @property
     def lake_key(self) -> tuple[str, ...]:
-        """The columns of the lake by which rows are told apart as the source does it: the key, or canonical forms of its columns."""
+        """The columns of the lake that identify a row as the source does it: those of the key, or their canonical forms."""
         return tuple(canonical_name(name) if name in self.canonical else name for name in self.primary_key)
 
     def with_canonical(self, known: Collection[str]) -> "Container":

@@ -195,7 +195,7 @@ def _returned(
 
 
 def _key(container: Container, head: Head) -> list[Column]:
-    """The columns by which rows are told apart, as they are in the lake."""
+    """The columns that identify a row, as they are in the lake."""
     by_name = {column.name.lower(): column for column in head.columns}
     return [by_name[name.lower()] for name in container.lake_key]
 

@@ -23,6 +23,7 @@ from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
+from incremental_assets.files.readers.local_files import LocalFiles
 from incremental_assets.files.readers.local_json import LocalJsonRows, reason_against_json
 from incremental_assets.files.readers.local_parquet import LocalParquetRows, parquet_type, reason_against_parquet
 from incremental_assets.files.readers.local_values import Unsure, arrow_type
@@ -114,7 +115,7 @@ def read_here(
     staging: Path,
     as_text: Callable[[], bool] | None = None,
 ) -> RowsReadHere | None:
-    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``; ``staging``: a folder for temporary files;
+    """Reads the files; None if Spark has to read them. Parameters as of ``LocalFiles``; ``staging``: a folder for temporary files;
     ``as_text``: see ``FileRows``. Where a column widens, Spark has to read them.
 
     Raises SourceInterrupted where the disk, the machine or the network fails.
@@ -132,7 +133,7 @@ def read_here(
     folder = staging / "rows"
     folder.mkdir()
     try:
-        local: LocalRead = _READ_HERE[reading.format][2](address, reading, files, known, types, folder, indexed)
+        local: LocalRead = _READ_HERE[reading.format][2](LocalFiles(address, reading, files, known, types, folder, indexed))
         odd: FileRows | None = None
         if not isinstance(local, LocalParquetRows) and local.doubtful:
             odd = _read_doubtful(scope, attempt, local, reading, files, staging, as_text)

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -25,13 +24,12 @@ import pyarrow.compute as pc
 from fsspec.utils import infer_compression
 
 from incremental_assets.core.errors import SourceError, SourceInterrupted
-from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import delimited
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text
 from incremental_assets.files.readers.cells import ALL_TYPES, type_of_mask
+from incremental_assets.files.readers.local_files import LocalFiles, rows_schema
 from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATORS, Block, Cells, Splitter
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
 from incremental_assets.files.readers.measure import expect_stored
@@ -86,28 +84,19 @@ class _Source:
 
 
 class LocalRows:
-    """The rows of files, read and written to Parquet files in ``folder`` when an instance is made, except for those of doubtful lines.
+    """The rows of files, read and written to Parquet files when an instance is made, except for those of doubtful lines.
 
-    ``known``: the table's columns without ``_file`` and ``_file_modified``. ``types``: those of ``declared_types``. ``indexed``: how many
-    of all columns get statistics. ``columns``: the known ones and the new ones after them. ``refused``: by key, why a file could not be
-    read. ``rows``: the rows of every other file, by key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of
-    new columns that the YAML does not set.
+    ``columns``: the known ones and the new ones after them. ``refused``: by key, why a file could not be read. ``rows``: the rows of every
+    other file, by key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of new columns that the YAML does
+    not set.
 
     Raises Unsure where Spark has to read the files, and SourceInterrupted where the disk, the machine or the network fails.
     """
 
-    def __init__(
-        self,
-        address: FolderAddress,
-        reading: Reading,
-        files: Sequence[ReadFile],
-        known: Sequence[Column],
-        types: Mapping[str, str],
-        folder: Path,
-        indexed: int,
-    ) -> None:
-        self._address, self._reading, self._files, self._folder, self._indexed = address, reading, tuple(files), folder, indexed
-        self._types, self._quoting = types, Quoting(reading)
+    def __init__(self, given: LocalFiles) -> None:
+        files = self._files = tuple(given.files)
+        self._address, self._reading, self._folder, self._indexed = given.address, given.reading, given.folder, given.indexed
+        self._types, self._quoting = given.types, Quoting(given.reading)
         self._kept: dict[str, bytes] = {}
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -118,9 +107,9 @@ class LocalRows:
         self._counts = np.zeros(len(files), np.int64)
         self._writers: list[FilesWriter] = []
         self.refused: dict[str, str] = {}
-        self._sources = self._take(known)
+        self._sources = self._take(given.known)
         try:
-            self._read(tuple(Column(c.name, self._types.get(c.name.lower(), c.type)) for c in known))
+            self._read(given.columns)
         except SourceInterrupted:
             self._forget()
             raise
@@ -273,8 +262,7 @@ class LocalRows:
             found = {name: types.get(name) or self.inferred[name] for name in new}
             self.valueless = tuple(name for name, type_ in found.items() if type_ is None)
             self.columns = known + tuple(Column(name, type_) for name, type_ in found.items() if type_ is not None)
-            fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
-            self.schema = pa.schema([*fields, *((column.name, arrow_type(column.type)) for column in self.columns)])
+            self.schema = rows_schema(self.columns, [arrow_type(column.type) for column in self.columns])
             if self._convert():
                 return
             if last:

@@ -8,22 +8,20 @@ A record is doubtful if it is no JSON by its standard, if Spark would reject it,
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from incremental_assets.core.errors import SourceError, SourceInterrupted
-from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning, expect_text, wide_encoding
 from incremental_assets.files.readers.json_texts import BIGINT, DOUBLE, Cells, Splitter
 from incremental_assets.files.readers.json_types import Values, columns_of
 from incremental_assets.files.readers.local import CHUNK_BYTES, MOST_DOUBTFUL_BYTES, MOST_DOUBTFUL_LINES, PLAIN_NAME
+from incremental_assets.files.readers.local_files import LocalFiles, rows_schema
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, values
 from incremental_assets.files.readers.measure import expect_stored
 from incremental_assets.files.readers.read import FileRows
@@ -66,17 +64,9 @@ class LocalJsonRows:
     Raises Unsure where Spark has to read the files, and SourceInterrupted where the disk, the machine or the network fails.
     """
 
-    def __init__(
-        self,
-        address: FolderAddress,
-        reading: Reading,
-        files: Sequence[ReadFile],
-        known: Sequence[Column],
-        types: Mapping[str, str],
-        folder: Path,
-        indexed: int,
-    ) -> None:
-        self._address, self._reading, self._files, self._types = address, reading, tuple(files), types
+    def __init__(self, given: LocalFiles) -> None:
+        files = self._files = tuple(given.files)
+        self._address, self._reading, self._types = given.address, given.reading, given.types
         self._splitter = Splitter()
         self._counts = [0] * len(files)
         self._doubtful: dict[int, list[bytes]] = defaultdict(list)
@@ -85,8 +75,8 @@ class LocalJsonRows:
         self.refused: dict[str, str] = {}
         try:
             chunks = list(self._chunks())
-            self._name(chunks, [Column(c.name, types.get(c.name.lower(), c.type)) for c in known])
-            self._writer = FilesWriter(str(folder), self.schema, (), indexed, CHUNK_BYTES)
+            self._name(chunks, given.columns)
+            self._writer = FilesWriter(str(given.folder), self.schema, (), given.indexed, CHUNK_BYTES)
             for chunk in chunks:
                 self._write(chunk)
         except SourceInterrupted:
@@ -223,8 +213,7 @@ class LocalJsonRows:
         self.columns, self._spellings, self.inferred, self.valueless = columns_of(facts, known, self._types)
         if not all(PLAIN_NAME.fullmatch(column.name) for column in self.columns):
             raise Unsure
-        fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
-        self.schema = pa.schema([*fields, *((column.name, arrow_type(column.type)) for column in self.columns)])
+        self.schema = rows_schema(self.columns, [arrow_type(column.type) for column in self.columns])
 
     def _write(self, chunk: _Chunk) -> None:
         keys = pa.array([file.key for file in self._files], pa.string())

@@ -12,19 +12,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from incremental_assets.core.errors import SourceError, SourceInterrupted
-from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.columnar import commonest_first, expect_some, footer_within, schema_text
 from incremental_assets.files.readers.file_columns import FileColumns
 from incremental_assets.files.readers.local import CHUNK_BYTES, PLAIN_NAME
+from incremental_assets.files.readers.local_files import LocalFiles, rows_schema
 from incremental_assets.files.readers.local_values import Unsure
 from incremental_assets.files.readers.measure import expect_stored
 from incremental_assets.files.readers.parquet_copy import BATCH, FinerTimes, Footer, converted, has_values
@@ -71,25 +69,16 @@ class LocalParquetRows:
     Raises Unsure where Spark has to read the files, and SourceInterrupted where the disk, the machine or the network fails.
     """
 
-    def __init__(
-        self,
-        address: FolderAddress,
-        reading: Reading,
-        files: Sequence[ReadFile],
-        known: Sequence[Column],
-        types: Mapping[str, str],
-        folder: Path,
-        indexed: int,
-    ) -> None:
-        self._address, self._reading = address, reading
+    def __init__(self, given: LocalFiles) -> None:
+        self._address, self._reading = given.address, given.reading
         self.refused: dict[str, str] = {}
         self.rows: dict[str, int] = {}
         self.valueless: tuple[str, ...] = ()
         try:
-            taken, order = self._take(files)
-            self._name(taken, order, [Column(c.name, types.get(c.name.lower(), c.type)) for c in known], types)
-            self._writer = FilesWriter(str(folder), self.schema, (), indexed, CHUNK_BYTES)
-            for file in files:
+            taken, order = self._take(given.files)
+            self._name(taken, order, given.columns, given.types)
+            self._writer = FilesWriter(str(given.folder), self.schema, (), given.indexed, CHUNK_BYTES)
+            for file in given.files:
                 if file.key in taken:
                     self.rows[file.key] = self._write(file, taken.pop(file.key))
         except SourceInterrupted:
@@ -160,8 +149,7 @@ class LocalParquetRows:
         stored = [parquet_type(column.type) for column in self.columns]
         if self.columns[: len(known)] != tuple(known) or None in stored or not all(PLAIN_NAME.fullmatch(c.name) for c in self.columns):
             raise Unsure
-        fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
-        self.schema = pa.schema([*fields, *zip((column.name for column in self.columns), stored, strict=True)])
+        self.schema = rows_schema(self.columns, stored)
 
     def _write(self, file: ReadFile, own: _Taken) -> int:
         """Writes the rows of a file. Returns how many there are."""
