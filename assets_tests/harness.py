@@ -195,18 +195,15 @@ class Workspace:
 
         ``stale``: whether to go by the catalog of the last sync, as a schedule does, instead of taking a new one.
         """
-        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
-        known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
-        chosen = [d for d in known if not names or d.table.name in names]
+        chosen = self._chosen(names, stale)
         with self.instance() as instance:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or SyncOptions(**kwargs)))
         return {line["container"].partition("/")[2]: line for line in lines}
 
-    def audit(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    def audit(self, *names: str, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Audits the named containers. Returns the lines of `audit --json` by the container's name. ``kwargs`` are those of
-        ``AuditOptions``."""
-        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
-        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        ``AuditOptions``; ``stale`` is that of ``sync``."""
+        chosen = self._chosen(names, stale)
         with self.instance() as instance:
             lines = list(audit_lines(Runner(self.dagster(chosen), instance), chosen, AuditOptions(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
@@ -214,11 +211,16 @@ class Workspace:
     def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Scans the named containers. Returns the lines of `scan --json` by the container's name. ``kwargs`` are those of
         ``ScanOptions``."""
-        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
-        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        chosen = self._chosen(names, False)
         with self.instance() as instance:
             lines = list(scan_lines(self.dagster(), chosen, ScanOptions(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
+
+    def _chosen(self, names: Sequence[str], stale: bool) -> list[Any]:
+        """The definitions of the named containers, or of all where none is named."""
+        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
+        known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
+        return [d for d in known if not names or d.table.name in names]
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:
         """Syncs one container and returns its line. ``ok``: whether the sync must not fail."""

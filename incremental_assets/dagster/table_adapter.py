@@ -35,7 +35,8 @@ from incremental_assets.databases.plan import TablePlan, make_plan, undecided
 from incremental_assets.databases.recreated import decided
 from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
-from incremental_assets.databases.source import Relation, SourceDatabase, along_axis
+from incremental_assets.databases.source import Relation, SourceDatabase, SourceSnapshot, along_axis
+from incremental_assets.databases.source_checks import gone_from_source, shape_digest
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
@@ -128,9 +129,9 @@ class TableAdapter:
             scope.start_spark()
             log(f"{container.label}: {plan.reason}")
             with reader.snapshot():
-                rows = reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ())
+                rows, now = _rows_now(definition, reader, plan)
                 below = plan.windows[0].lower
-                found, seen = compare_below(rows, lambda: scope.spark, table, plan.in_lake, reader, below), reader.relation()
+                found, seen = compare_below(rows, lambda: scope.spark, table, now, reader, below), reader.relation()
             plan = decided(container, plan, found) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen
             )
@@ -142,9 +143,9 @@ class TableAdapter:
             with reader.snapshot():
                 plan = self._made(instance, container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
-                    rows = reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ())
+                    rows, now = _rows_now(definition, reader, plan)
                     most = definition.settings.rows_a_window
-                    found = audit(rows, lambda: scope.spark, table, plan.in_lake, partitions, request.audit, reader, most)
+                    found = audit(rows, lambda: scope.spark, table, now, partitions, request.audit, reader, most)
                     return replace(plan, audited=found, confirmed=_confirmed(plan, found, partitions))
         if plan.action is Action.SKIP:
             return plan
@@ -311,6 +312,19 @@ def _came_from(column: Column, in_source: Mapping[str, SourceColumn], container:
         return f"{in_source[column.name].type} in the source"
     of = next((name for name in container.canonical if canonical_name(name) == column.name), None)
     return "when it was found that the source no longer has the row" if of is None else f"the same for all spellings of a value of {of}"
+
+
+def _rows_now(definition: TableDefinition, reader: SourceDatabase, plan: TablePlan) -> tuple[SourceSnapshot, Container]:
+    """The rows of the snapshot that is held, and the container as they have it: with the columns that the source has now.
+
+    Raises SourceError if the source no longer has the container.
+    """
+    found = reader.table()
+    if found is None:
+        raise gone_from_source(plan.container)
+    if shape_digest(found) != shape_digest(definition.table):
+        plan = replace(plan, container=definition.with_columns_of(found))
+    return reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ()), plan.in_lake
 
 
 def _confirmed(plan: TablePlan, found: Comparison, partitions: Partitions | None) -> TableState | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import grpc
 from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError, SourceError, store_remedy
 from incremental_assets.delta.table import reason
@@ -65,10 +66,10 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def place_errors(url: str) -> Iterator[None]:
-    """Raises the errors of delta-rs inside the block, which writes a table, as LakeError."""
+    """Raises the errors of delta-rs and of obstore inside the block, which writes to ``url``, as LakeError."""
     try:
         yield
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, BaseError) as error:
         remedy = store_remedy(str(error)) or _WRITE_REMEDY
         raise LakeError(f"{url} cannot be written: {reason(error)} {remedy}") from error
 

@@ -17,16 +17,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy, LakeError
 from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.store import refuses_to_replace
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
 FOLDER = "_leases"
@@ -35,8 +35,6 @@ SECONDS = 60.0
 """How long a lease is valid without being renewed, unless the environment variable says otherwise."""
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
-_CONTENDERS = 8
-"""The number of threads that try to create one version at once, to test the store."""
 _SCHEMA = pa.schema([("lease", pa.string())])  # the table never has rows: the lease is in its description
 _ONCE = CommitProperties(max_commit_retries=0)  # a retry would create a later version, on top of that of another host
 _PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hours", "delta.enableExpiredLogCleanup": "true"}
@@ -68,7 +66,7 @@ class _State:
     """The contents of one version of a lease's table.
 
     ``holder`` is None if the lease is free. ``renewed``: how many times the holder has renewed it. ``proved``: whether it was tested that
-    the store refuses to create one version twice.
+    the store refuses to replace an object that is put as a new one.
     """
 
     holder: Holder | None = None
@@ -224,7 +222,7 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
             if free:
                 try:
                     if not state.proved:
-                        _prove(table, delta)
+                        _prove(table)
                     mine = replace(state, holder=me, renewed=0, proved=True)
                     _write(delta, mine)
                 except CommitFailedError:
@@ -243,40 +241,13 @@ def _opened(table: LakeTable) -> DeltaTable:
     return opened_or_made(table, _SCHEMA, _PROPERTIES, description=_text(_State()))
 
 
-def _prove(table: LakeTable, delta: DeltaTable) -> None:
-    """Tests that the store accepts each version of a Delta table only once, by several threads that create the same version at once.
-
-    Raises LakeError if the store accepts more than one of them: it would also let one host overwrite the commit of another.
-    Raises CommitFailedError if another process changed the table during the test. Afterwards ``delta`` is at the new version.
-
-    The threads have to start at the same moment, because delta-rs looks for newer versions just before it creates one: of attempts made one
-    after the other, every store would refuse all but the first. And they append an empty set of rows instead of changing the description,
-    because delta-rs holds Python's interpreter lock while it changes a description, so that the threads could not run at once.
-    """
-    contenders = [_opened(table) for _ in range(_CONTENDERS)]
-    if any(one.version() != delta.version() for one in contenders):
-        raise CommitFailedError("another host has changed the lease")
-    start = threading.Barrier(_CONTENDERS)
-
-    def made(one: DeltaTable) -> bool:
-        start.wait()
-        try:
-            write_deltalake(one, _SCHEMA.empty_table(), mode="append", commit_properties=_ONCE)
-        except CommitFailedError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(_CONTENDERS) as pool:
-        taken = sum(pool.map(made, contenders))
-    if taken > 1:
+def _prove(table: LakeTable) -> None:
+    """Raises LakeError if the store lets an object be replaced that is put as a new one, as it would let a host replace another's commit."""
+    if not refuses_to_replace(table.address, "_proof"):
         raise LakeError(
             f"{table.url}: this store lets one host overwrite the commit of another: it ignores If-None-Match. Nothing was written. "
             f"Use another store; or, where only this host writes to the lake, say so: {SWITCH_VARIABLE}=off."
         )
-    before = delta.version()
-    delta.update_incremental()
-    if taken == 0 or delta.version() != before + 1:
-        raise CommitFailedError("another host has changed the lease")
 
 
 def _write(delta: DeltaTable, state: _State) -> None:
