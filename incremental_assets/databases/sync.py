@@ -100,9 +100,8 @@ class TableSync(ContainerSync):
         """The state that was stored last: with the rows of the newest write batch, or by its sweep."""
 
     def needs_spark(self) -> bool:
-        replaces_table = self._whole and self._base_version is not None
         by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.in_lake)
-        return not self._has_few_rows() or replaces_table or by_spark
+        return not self._has_few_rows() or by_spark
 
     def is_inspected(self) -> bool:
         return self._plan.request.audit is not None

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import moved, newest
+from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.table import Head, LakeTable, storage_options
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
@@ -44,8 +46,8 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 
     delta-rs itself refuses some of these tables, but not all: of a table with column mapping, every value of its files is read as NULL.
     """
-    # The files have the columns as they are read, so these must be those of the table, in name, type and order.
-    if tuple(head.columns) != write_batch.columns:
+    # The files have the columns as they are read, so these must be those of the table, in name, type and order, or replace them.
+    if tuple(head.columns) != write_batch.columns and not (write_batch.whole and _may_replace(head, write_batch.columns)):
         return "the table has other columns than the source"
     if "://" in table.address:
         return "the lake is in an object store"
@@ -66,12 +68,18 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
     return None
 
 
+def _may_replace(head: Head, columns: Sequence[Column]) -> bool:
+    """Whether delta-rs can give the table these columns in place of its own."""
+    needs_feature = any(c.type == NTZ for c in columns) and not any(c.type == NTZ for c in head.columns)
+    return head.version > 0 and are_plain(columns) and are_plain(head.columns) and not needs_feature
+
+
 def target_of(folder: str, head: Head, write_batch: WriteBatch) -> FilesTarget:
     """How files of the batch are written into the table's folder."""
     axis = write_batch.container.axis
     return FilesTarget(
         folder=folder,
-        names=tuple(column.name for column in head.columns),
+        names=tuple(column.name for column in (write_batch.columns if write_batch.whole else head.columns)),
         sort=axis.columns if axis else (),
         indexed=indexed_columns(head),
     )
@@ -96,19 +104,21 @@ def commit_files(
 ) -> None:
     """Commits the files as the version after ``head``, or fails: a retry would append them on top of a concurrent write.
 
-    ``removed``: files that leave the table. ``replace_all``: all files leave the table instead, with their deletion vectors. Raises
+    ``removed``: files that leave the table. ``replace_all``: all files leave the table instead, with their deletion vectors, and of a batch
+    for the whole table its columns take the place of the table's. Raises
     ConcurrentWriteError if there is a newer version, and LakeError if the table cannot be written.
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
     actions += [RemoveAction(file.path, True, now, file.size, {}) for file in removed]
+    replaces_columns = write_batch.whole and tuple(head.columns) != write_batch.columns
     with place_errors(table.url):
         delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
         try:
             delta.create_write_transaction(
                 actions,
-                "overwrite" if replace_all else "append",
-                delta.schema(),
+                "overwrite" if replace_all or replaces_columns else "append",
+                Schema.from_json(schema_string(write_batch.columns)) if replaces_columns else delta.schema(),
                 commit_properties=CommitProperties(custom_metadata=user_metadata(write_batch), max_commit_retries=0),
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
             )

@@ -6,7 +6,6 @@ a new version (``log``).
 
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
 from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.log import write_version
+from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 from incremental_assets.spark.embedded.launch import own_settings
@@ -27,14 +27,6 @@ from incremental_assets.spark.embedded.launch import own_settings
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
-_NTZ = "timestamp_ntz"
-_TYPES = {
-    "boolean": "boolean", "smallint": "short", "int": "integer", "bigint": "long", "float": "float", "double": "double", "binary": "binary",
-    "string": "string", "date": "date", "timestamp": "timestamp", _NTZ: _NTZ,
-}  # fmt: skip
-"""The name that each type has in Delta's log, but for decimals, whose names are the same."""
 _OF_NEW_TABLES = "spark.databricks.delta.properties.defaults."
 """With this begin the settings of Spark that give properties to all new tables."""
 
@@ -76,14 +68,10 @@ def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
     names and types of columns."""
     if os.environ.get(WRITE_BY) or os.environ.get("SPARK_REMOTE") or any(name.startswith(_OF_NEW_TABLES) for name in own_settings()):
         return True
-    names = [column.name for column in write_batch.columns]
     return (
         "://" in table.address
         or write_batch.container.options.cluster
-        or not names
-        or not all(_PLAIN_NAME.fullmatch(name) for name in names)
-        or len({name.lower() for name in names}) < len(names)
-        or not all(column.type in _TYPES or _DECIMAL.fullmatch(column.type) for column in write_batch.columns)
+        or not are_plain(write_batch.columns)
     )
 
 
@@ -104,7 +92,7 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": [_field(column) for column in write_batch.columns]}),
+        "schemaString": schema_string(write_batch.columns),
         "partitionColumns": [],
         "configuration": properties,
         "createdTime": now,
@@ -114,14 +102,10 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
     return write_version(table.address, 0, [{"commitInfo": info}, {"metaData": metadata}, {"protocol": _protocol(write_batch)}])
 
 
-def _field(column: Column) -> dict[str, Any]:
-    return {"name": column.name, "type": _TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
-
-
 def _protocol(write_batch: WriteBatch) -> dict[str, Any]:
     """What readers and writers of the table have to know: no more than it needs, as Spark does it."""
     features = ["deletionVectors"] if write_batch.container.options.deletion_vectors else []
-    if any(column.type == _NTZ for column in write_batch.columns):
+    if any(column.type == NTZ for column in write_batch.columns):
         features.append("timestampNtz")
     if not features:
         return {"minReaderVersion": 1, "minWriterVersion": 2}

@@ -5,6 +5,8 @@ new tables (``create``). Delta's automatic schema merging is not used: it keeps 
 columns without an error.
 """
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,12 +16,15 @@ from incremental_assets.core.names import literal as text
 from incremental_assets.core.nested_types import added_fields
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.spark_types import names_within
+from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.log import write_version
+from incremental_assets.delta.log_schema import NTZ, are_plain, declared
+from incremental_assets.delta.properties import metadata_actions, metadata_opened
 from incremental_assets.delta.table import Head, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_NTZ = "timestamp_ntz"
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 """Characters that Delta does not accept in a column's name unless column mapping is on, because the names of Parquet columns cannot have
 them."""
@@ -30,7 +35,12 @@ MAPPING = {"delta.columnMapping.mode": "name"}
 
 
 def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, evolution: Evolution) -> None:
-    """Adds and widens columns, and adds fields to structs. Dropped columns stay in the table; new rows have NULL in them."""
+    """Adds and widens columns, and adds fields to structs. Dropped columns stay in the table; new rows have NULL in them.
+
+    ``spark`` returns a session and is called only if Spark has to do it.
+    """
+    if not (evolution.widen or evolution.grow) and _add_here(table, head, evolution.add):
+        return
     allow_names(spark, table, head, evolution.add)
     session = spark()
     changed = [wide for _, wide in (*evolution.widen, *evolution.grow)]
@@ -47,6 +57,24 @@ def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: He
         session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for _, wide in evolution.widen:
         session.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(wide.name)} TYPE {wide.type}")
+
+
+def _add_here(table: LakeTable, head: Head, added: Sequence[Column]) -> bool:
+    """Adds columns by a commit without rows, which takes milliseconds. Returns False if nothing was done and Spark has to do it."""
+    mapped = head.properties.get("delta.columnMapping.mode", "none") != "none"
+    if os.environ.get(WRITE_BY) or mapped or not are_plain(added) or any(c.type == NTZ for c in added):
+        return False
+    delta = metadata_opened(table)
+    if delta is None or delta.version() != head.version:
+        return False
+    schema = json.loads(delta.schema().to_json())
+    at = len(schema["fields"]) - (head.columns[-1] == MARK)
+    new = [declared(column) for column in added]
+    schema["fields"][at:at] = new
+    said = {"columns": json.dumps([{"column": one} for one in new])}
+    return write_version(
+        table.address, head.version + 1, metadata_actions(delta, "ADD COLUMNS", said, schema_string=json.dumps(schema, ensure_ascii=False))
+    )
 
 
 def _place(head: Head, evolution: Evolution, number: int) -> str:
@@ -68,7 +96,7 @@ def allow_types(spark: "Callable[[], SparkSession]", table: LakeTable, head: Hea
 
     Delta does so by itself for new tables only.
     """
-    if any(_NTZ in column.type for column in columns) and not any(_NTZ in column.type for column in head.columns):
+    if any(NTZ in column.type for column in columns) and not any(NTZ in column.type for column in head.columns):
         spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
 
 

@@ -242,7 +242,7 @@ def _opened(table: LakeTable) -> DeltaTable:
 
 
 def _prove(table: LakeTable) -> None:
-    """Raises LakeError if the store lets an object be replaced that is put as a new one, as it would let a host replace another's commit."""
+    """Raises LakeError if the store replaces an object that is put as a new one: it would let a host replace the commit of another."""
     if not refuses_to_replace(table.address, "_proof"):
         raise LakeError(
             f"{table.url}: this store lets one host overwrite the commit of another: it ignores If-None-Match. Nothing was written. "

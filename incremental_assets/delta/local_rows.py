@@ -117,8 +117,7 @@ class LocalComparison:
 
 def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison | None:
     """Compares the rows of a batch in this process; None if that is not possible."""
-    replaces_table = write_batch.whole and head.version > 0
-    if replaces_table or write_batch.only_adds:
+    if write_batch.only_adds:
         return None
     key = write_batch.container.lake_key
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0

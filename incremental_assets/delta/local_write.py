@@ -77,6 +77,22 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, axis_values=values)
 
 
+def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | None:
+    """Puts the rows of a batch, if they are few, in the place of all rows of the table, in one commit. None if nothing was done and Spark
+    has to do it.
+
+    The table gets the batch's columns in place of its own. Raises as ``write_here`` does.
+    """
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    rows = None if reason is not None else write_batch.rows.local()
+    if rows is None or not _may_delete(write_batch):
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "there are many rows, or none")
+        return None
+    if not _commit(table, head, write_batch, os.path.abspath(table.address), rows, _Place(replaces_all=True)):
+        return None
+    return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1)
+
+
 def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: "Chosen") -> pa.Table | None:
     """Writes ``chosen.rows`` in the place of ``chosen.replaced``, in one commit; none, if there are neither of them.
 

@@ -5,7 +5,7 @@ Belongs here: these two ways. Does not belong: what the property says, and when 
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -44,17 +44,20 @@ def set_property_without_spark(table: LakeTable, version: int, name: str, value:
     delta-rs has a function for this, ``set_table_properties``. It is not used: of a table with table features (version 1.6) it raises the
     protocol by the feature ``variantType``, after which many readers refuse the table.
     """
-    delta = _opened(table)
-    return delta is not None and delta.version() == version and write_version(table.address, version + 1, _actions(delta, name, value))
+    delta = metadata_opened(table)
+    if delta is None or delta.version() != version:
+        return False
+    said = {"properties": json.dumps({name: value})}
+    return write_version(table.address, version + 1, metadata_actions(delta, "SET TBLPROPERTIES", said, properties={name: value}))
 
 
 def is_set_without_spark(table: LakeTable) -> bool:
     """Whether ``set_property_without_spark`` can write to this table."""
-    return _opened(table) is not None
+    return metadata_opened(table) is not None
 
 
-def _opened(table: LakeTable) -> DeltaTable | None:
-    """The table, if a property of it can be set without Spark."""
+def metadata_opened(table: LakeTable) -> DeltaTable | None:
+    """The table, if its metadata can be changed without Spark."""
     delta = table.opened() if "://" not in table.address else None
     if delta is None:
         return None
@@ -62,23 +65,34 @@ def _opened(table: LakeTable) -> DeltaTable | None:
     return None if protocol.min_writer_version >= 7 and set(protocol.writer_features or ()) - _WRITER_FEATURES else delta
 
 
-def _actions(delta: DeltaTable, name: str, value: str) -> list[dict[str, object]]:
-    """The commit's actions: the table's metadata with the property, as Delta's protocol describes the action ``metaData``."""
+def metadata_actions(
+    delta: DeltaTable,
+    operation: str,
+    parameters: Mapping[str, str],
+    *,
+    properties: Mapping[str, str] | None = None,
+    schema_string: str | None = None,
+) -> list[dict[str, object]]:
+    """The actions of a commit that changes the table's metadata, as Delta's protocol describes the action ``metaData``.
+
+    ``operation``, ``parameters``: how the log names the change. ``properties``: those that are set. ``schema_string``: the columns; None:
+    they stay.
+    """
     known = delta.metadata()
     metadata = {
         "id": str(known.id),
         "name": known.name,
         "description": known.description,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": delta.schema().to_json(),
+        "schemaString": schema_string or delta.schema().to_json(),
         "partitionColumns": list(known.partition_columns),
-        "configuration": {**known.configuration, name: value},
+        "configuration": {**known.configuration, **(properties or {})},
         "createdTime": known.created_time,
     }
     info = {
         "timestamp": int(time.time() * 1000),
-        "operation": "SET TBLPROPERTIES",
-        "operationParameters": {"properties": json.dumps({name: value})},
+        "operation": operation,
+        "operationParameters": parameters,
         "engineInfo": "incremental-assets",
     }
     return [{"commitInfo": info}, {"metaData": {key: one for key, one in metadata.items() if one is not None}}]

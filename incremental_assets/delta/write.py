@@ -24,7 +24,7 @@ from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, evolve_table
 from incremental_assets.delta.guards import already_there, moved, newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here
-from incremental_assets.delta.local_write import write_here
+from incremental_assets.delta.local_write import replace_here, write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.properties import set_property
@@ -82,6 +82,8 @@ def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteR
     added = add_staged(table, head, write_batch)
     if added is not None:
         return added
+    if write_batch.whole and head.version > 0:
+        return replace_here(table, head, write_batch)
     compared = compare_here(table, head, write_batch)
     if compared is None:
         return None
