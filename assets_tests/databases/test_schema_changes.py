@@ -12,6 +12,7 @@ import pytest
 from assets_tests.harness import Project, long
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.watermarks import history
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.spark.session import open_session
 
@@ -23,6 +24,41 @@ def runs(project: Project, name: str) -> list[str]:
     """The ids of the runs in the container's history of watermarks, oldest first."""
     with project.instance() as instance:
         return [str(line["run_id"]) for line in history(instance, project.definition(name).container)][::-1]
+
+
+@pytest.mark.parametrize("deletes", ["sweep", *long("soft")])
+def test_columns_that_come_and_a_load_anew_need_no_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch, deletes: str) -> None:
+    """A sync of a small table would take half a minute where no server is running. Spark must read the result as delta-rs does."""
+    shop = project(incremental=["public.orders:at:timestamp!upsert"], containers={"orders": {"deletes": deletes}})
+    shop.execute("create table orders (id int primary key, at timestamptz default clock_timestamp(), v text)")
+    shop.execute("insert into orders (id, v) select i, 'v' || i from generate_series(1, 50) i")
+    shop.one("orders")
+    shop.execute("update orders set v = 'changed', at = clock_timestamp() where id < 20")
+    shop.one("orders")
+    with monkeypatch.context() as patched:
+
+        def spark(self: LakeScope) -> None:
+            raise AssertionError("a Spark session was opened")
+
+        patched.setattr(LakeScope, "spark", property(spark))
+        shop.execute("alter table orders add price numeric(20,3), add note text; update orders set price = id, at = clock_timestamp()")
+        line = shop.one("orders")
+        assert "column price (decimal(20,3)) was added" in line["message"], line
+        shop.assert_equal("orders")
+        shop.execute("alter table orders drop note; update orders set v = 'again', at = clock_timestamp() where id = 3; ")
+        shop.execute("delete from orders where id in (4, 5)")
+        shop.one("orders", sweep=True)
+        shop.one("orders")
+        kept = "_deleted_at is null" if deletes == "soft" else "true"
+        assert len(shop.rows("orders", where=kept)) == 48 and shop.rows("orders", "v, note", "id = 3") == [("again", None)]
+        shop.execute("alter table orders drop v, alter price type text, add note text; delete from orders where id = 1")
+        assert shop.one("orders", reset=True)["rows_read"] == 47
+        shop.execute("insert into orders (id, note) values (77, 'after')")
+        shop.one("orders")
+        shop.assert_equal("orders")
+    with open_session(shop.spark_home, name="test") as spark_session:
+        found = spark_session.sql(f"select id, price, note from {shop.table('orders').sql_name}").collect()
+    assert sorted(map(tuple, found)) == sorted(shop.rows("orders", "id, price, note"))
 
 
 @pytest.mark.long

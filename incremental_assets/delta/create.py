@@ -68,11 +68,7 @@ def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
     names and types of columns."""
     if os.environ.get(WRITE_BY) or os.environ.get("SPARK_REMOTE") or any(name.startswith(_OF_NEW_TABLES) for name in own_settings()):
         return True
-    return (
-        "://" in table.address
-        or write_batch.container.options.cluster
-        or not are_plain(write_batch.columns)
-    )
+    return "://" in table.address or write_batch.container.options.cluster or not are_plain(write_batch.columns)
 
 
 def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[str, str]) -> bool:

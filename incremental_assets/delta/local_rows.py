@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,11 +23,12 @@ from deltalake.exceptions import DeltaError
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
 from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
-from incremental_assets.delta.write_batch import WriteBatch
+from incremental_assets.delta.write_batch import BatchRows, WriteBatch
 from incremental_assets.spark.code_generation import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -113,6 +114,48 @@ class LocalComparison:
         times = [sign * n for n in self._differing.column("n").to_pylist()]
         once = self._differing.drop_columns(["n"]).rename_columns(self.new.column_names)
         return once.take(pa.array([i for i, n in enumerate(times) for _ in range(n)], pa.int64()))
+
+
+def in_columns_of(head: Head, write_batch: WriteBatch) -> WriteBatch:
+    """The batch with the columns of the table, in its order: those that the source no longer has are NULL in the rows of this process.
+
+    It is the batch itself if it replaces the table's columns, if it has others than the table or other types, or if a type is not known
+    here. Spark brings its rows into this form by itself (``delta.sql.align``).
+    """
+    schema = arrow_schema(head.columns)
+    if write_batch.whole or schema is None or not set(write_batch.columns) < set(head.columns):
+        return write_batch
+    changed = write_batch.changed
+    if changed is not None:
+        changed = replace(changed, rows=_filled(changed.rows, schema))
+    return replace(write_batch, columns=tuple(head.columns), rows=_FilledRows(write_batch.rows, schema), changed=changed)
+
+
+@dataclass(frozen=True)
+class _FilledRows(BatchRows):
+    """The rows of a batch with further columns, which are NULL in each of them."""
+
+    rows: BatchRows
+    schema: pa.Schema
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return self.rows.frame(spark)
+
+    def local(self) -> pa.Table | None:
+        rows = self.rows.local()
+        return None if rows is None else _filled(rows, self.schema)
+
+    def still_there(self) -> None:
+        self.rows.still_there()
+
+    def emptied(self) -> Sequence[Window]:
+        return self.rows.emptied()
+
+
+def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    there = set(rows.column_names)
+    columns = [rows.column(f.name) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison | None:

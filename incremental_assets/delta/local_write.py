@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -120,6 +120,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     Raises as ``write_here`` does.
     """
     schema = arrow_schema(head.columns)
+    write_batch = replace(write_batch, columns=tuple(head.columns))  # no rows are written but those that the table has
     reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
     if reason is not None or schema is None:
         log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")

@@ -23,7 +23,7 @@ from incremental_assets.delta.create import create_table
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, evolve_table
 from incremental_assets.delta.guards import already_there, moved, newest
-from incremental_assets.delta.local_rows import LocalComparison, compare_here
+from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of
 from incremental_assets.delta.local_write import replace_here, write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
@@ -53,10 +53,11 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
     spark = functools.cache(lambda: _session(session, table, write_batch))
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, write_batch)
-        if write_batch.changed is not None:
-            outcome, by_spark = write_changed(spark, table, head, write_batch, write_batch.changed)
+        in_table = in_columns_of(head, write_batch)
+        if in_table.changed is not None:
+            outcome, by_spark = write_changed(spark, table, head, in_table, in_table.changed)
         else:
-            outcome, by_spark = _write_here(table, head, write_batch), False
+            outcome, by_spark = _write_here(table, head, write_batch, in_table), False
         if isinstance(outcome, LocalComparison) or outcome is None:
             outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
         is_written = outcome.data_version > head.version
@@ -76,20 +77,20 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
     return replace(outcome, evolution=evolution, version=newest(table).version)
 
 
-def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | LocalComparison | None:
+def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, in_table: WriteBatch) -> WriteResult | LocalComparison | None:
     """Writes a batch without Spark, if its rows are few or in files already. If Spark has to do it, the result is the comparison, or None
-    if there is none."""
+    if there is none. ``in_table``: the batch with the columns of the table."""
     added = add_staged(table, head, write_batch)
     if added is not None:
         return added
     if write_batch.whole and head.version > 0:
         return replace_here(table, head, write_batch)
-    compared = compare_here(table, head, write_batch)
+    compared = compare_here(table, head, in_table)
     if compared is None:
         return None
     if compared.is_equal and head.version > 0:
         return already_there(table, head, write_batch, compared.new.num_rows)
-    return write_here(table, head, write_batch, compared) or compared
+    return write_here(table, head, in_table, compared) or compared
 
 
 def _write_by_spark(
