@@ -9,6 +9,8 @@ BIN := .venv/bin
 # tests that begin with a server of their own would otherwise be the end.
 BESIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start dozens of commands, and collect 3,000 tests in each process: what is compiled once need not be compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make install     prepare .venv, and Java and Spark's JARs where they are missing"

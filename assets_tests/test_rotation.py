@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.harness import long
 from assets_tests.rotation import commit_number, first_seed, order
 from assets_tests.soak import ROOT
 
@@ -34,10 +33,9 @@ def test_outside_of_a_clone_the_order_depends_on_the_date(tmp_path: Path) -> Non
     assert len(commit_number(ROOT)) in (40, len("2026-01-01"))
 
 
-@pytest.mark.parametrize("minutes", [60, *long(-1)])
-@pytest.mark.parametrize(
-    "beside", [["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"], *long([])], ids=["beside", "alone"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("minutes", [60, -1])
+@pytest.mark.parametrize("beside", [["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"], []], ids=["beside", "alone"])
 def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: Path, minutes: int, beside: list[str]) -> None:
     """A session that reaches its machine's time limit reports nothing, so it must end earlier, and name the tests that it leaves out."""
     (tmp_path / "conftest.py").write_text(

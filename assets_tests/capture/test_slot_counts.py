@@ -91,6 +91,7 @@ def test_a_tick_decodes_the_log_once(five: Project, postgres: EmbeddedPostgres) 
         assert [one.table.name for one in definitions if not isinstance(launch_if_due(instance, one, again), NotDue)] == ["t1", "t2"]
 
 
+@pytest.mark.long
 def test_status_and_a_dry_run_decode_the_log_once(five: Project, postgres: EmbeddedPostgres) -> None:
     definitions = five.catalog()
     decodings = Decodings(postgres)
@@ -106,6 +107,7 @@ def test_status_and_a_dry_run_decode_the_log_once(five: Project, postgres: Embed
     assert [line["container"] for line in lines if line["action"] != "skip"] == ["shop/t1"]
 
 
+@pytest.mark.long
 def test_a_plan_that_is_made_long_after_the_look_looks_again(five: Project) -> None:
     """In a command that syncs many containers for an hour, the last ones would be as old as its beginning."""
     definitions = five.catalog()
@@ -155,6 +157,7 @@ def test_each_kind_of_change_is_told_for_each_of_the_tables_it_concerns(five: Pr
     assert waiting == {"t0": (1, False), "t1": (2, False), "t2": (1, True), "t3": (1, True), "t4": (3, False)}
 
 
+@pytest.mark.long
 def test_a_container_whose_table_cannot_be_opened_keeps_nobody_else_from_being_synced(five: Project) -> None:
     for path in (five.lake_root / "shop" / "t3" / "_delta_log").glob("*.json"):
         path.write_text("{broken")

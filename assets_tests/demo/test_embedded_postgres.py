@@ -38,6 +38,7 @@ def answer(url: str, query: str = "SELECT 1") -> object:
         return row[0] if row else None
 
 
+@pytest.mark.long
 def test_a_server_keeps_its_port_after_a_restart(folder: Path) -> None:
     server = EmbeddedPostgres(folder, settings={"work_mem": "7MB"})
     assert not server.is_running
@@ -118,6 +119,7 @@ def test_a_server_outlives_the_process_that_started_it_and_is_reused(folder: Pat
     assert answer(second.url()) == 1
 
 
+@pytest.mark.long
 def test_a_database_is_created_once_unless_it_is_dropped(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     url = server.create_database('sh"op')
@@ -130,6 +132,7 @@ def test_a_database_is_created_once_unless_it_is_dropped(folder: Path) -> None:
     assert answer(server.create_database('sh"op', drop=True), "SELECT count(*) FROM pg_class WHERE relname = 't'") == 0
 
 
+@pytest.mark.long
 def test_a_taken_port_is_an_error_that_names_it(folder: Path) -> None:
     first = EmbeddedPostgres(folder).start()
     other = folder.parent / "other"

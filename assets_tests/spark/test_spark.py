@@ -28,7 +28,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from assets_tests.harness import long
 from incremental_assets.spark.embedded import environment, launch, server
 from incremental_assets.spark.progress import TaskProgress
 from incremental_assets.spark.session import (
@@ -45,18 +44,19 @@ ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(10000
 
 
 @pytest.fixture(autouse=True)
-def _own_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SPARK_REMOTE", launch.CONF, server.IDLE):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(launch.MEMORY, "1g")
+def _own_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a test starts has the settings that users have, and little memory."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if "state" not in request.fixturenames:
+        for name in (launch.CONF, server.IDLE):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(launch.MEMORY, "1g")
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A state folder whose server stays for all tests here that do not harm it."""
-    folder = tmp_path_factory.mktemp("state")
-    yield folder
-    stop_server(folder)
+@pytest.fixture
+def state(spark_home: Path) -> Path:
+    """The state folder of the server that all tests share, for tests that do not harm it."""
+    return spark_home
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +181,9 @@ def test_progress_is_reported_from_time_to_time(state: Path) -> None:
     assert reported and all(one.tasks > 0 and "0 B" not in one.text() for one in reported)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, *long(signal.SIGALRM)])
-def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.Signals) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+def test_leaving_by_an_exception_cancels_the_query(expendable: Path, number: signal.Signals) -> None:
     """Otherwise Ctrl-C, SIGTERM or Terminate leave a query that burns the machine, and may write after the next sync did."""
 
     class Terminated(BaseException):
@@ -191,14 +192,14 @@ def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.S
     def raise_it(*_: object) -> None:
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
-    ensure_server(state)
-    jvm = psutil.Process(record_of(state).jvm_pid)
+    ensure_server(expendable)
+    jvm = psutil.Process(record_of(expendable).jvm_pid)
     before = signal.signal(number, raise_it)
     runs: list[TaskProgress] = []
     try:
         with (
             pytest.raises((KeyboardInterrupt, Terminated)),
-            open_session(state, name="cancelled", on_progress=runs.append) as spark,
+            open_session(expendable, name="cancelled", on_progress=runs.append) as spark,
             ThreadPoolExecutor(1) as other,
         ):
             other.submit(lambda: (wait_for(lambda: bool(runs), 25), os.kill(os.getpid(), number)))
@@ -224,11 +225,11 @@ def test_a_query_that_was_left_while_it_was_planned_does_not_run_for_ever(tmp_pa
 
 
 @pytest.mark.long
-def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
+def test_a_killed_clients_query_is_abandoned(expendable: Path) -> None:
     """Otherwise `kill -9` of a sync leaves its query running for minutes, in the way of the next one."""
-    ensure_server(state)
-    jvm = psutil.Process(record_of(state).jvm_pid)
-    with client(f"spark.sql({ENDLESS!r}).collect()", state) as other:
+    ensure_server(expendable)
+    jvm = psutil.Process(record_of(expendable).jvm_pid)
+    with client(f"spark.sql({ENDLESS!r}).collect()", expendable) as other:
         assert other.stdout and other.stdout.readline() == "open\n"
         assert wait_for(lambda: busy(jvm) > 0.5, 20)
         other.kill()

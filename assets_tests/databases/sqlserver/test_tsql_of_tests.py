@@ -21,6 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from assets_tests.databases.servers.recorded import SCHEME
 
+pytestmark = pytest.mark.long  # it plays all tests that need a server
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PLAYED = (HERE.parent / "servers", HERE / "test_sqlserver_sync.py")
