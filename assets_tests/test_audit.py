@@ -7,6 +7,7 @@ Belongs here: the command and its runs. Does not belong: the hashes of values (`
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import dagster as dg
 import psycopg
@@ -16,7 +17,10 @@ from dagster._core.event_api import PartitionKeyFilter
 from assets_tests.cli.test_json import documented, fields
 from assets_tests.harness import Project
 from incremental_assets.dagster.components.audit import AuditEntry
+from incremental_assets.databases.postgres.session import PostgresSession
+from incremental_assets.delta import local_hashed_rows
 from incremental_assets.delta.folders import QUALITY_FOLDER
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
@@ -75,6 +79,50 @@ def test_what_no_sync_sees_is_found_and_repaired(shop: Project) -> None:
     assert repaired["status"] == "repaired", repaired
     shop.assert_equal("notes")
     assert shop.audit("notes")["notes"]["status"] == "equal"
+
+
+def test_an_audit_of_few_rows_needs_no_spark(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an audit of small tables waits for a Spark server to start, half a minute for nothing."""
+    shop.one("notes")
+
+    def spark(self: LakeScope) -> None:
+        raise AssertionError("Spark was asked for")
+
+    monkeypatch.setattr(LakeScope, "spark", property(spark))
+    monkeypatch.setattr(LakeScope, "start_spark", spark)
+    assert shop.audit("notes")["notes"]["status"] == "equal"
+    shop.execute("insert into notes values (1001, '2026-03-31', 'new'); delete from notes where id = 3")
+    found = shop.audit("notes")["notes"]
+    assert (found["status"], found["rows"], found["surplus"]) == ("different", 900, 1), found
+
+
+@pytest.mark.long
+def test_spark_is_started_before_the_snapshot_that_it_compares_with(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the source keeps a snapshot open while a Java machine starts. Of a few partitions of a large table, none is started."""
+    shop.one("notes")
+    done: list[str] = []
+    start, snapshot = LakeScope.start_spark, PostgresSession.snapshot
+
+    def started(scope: LakeScope) -> None:
+        done.append("Spark")
+        start(scope)
+
+    def taken(session: PostgresSession) -> Any:
+        done.append("snapshot")
+        return snapshot(session)
+
+    monkeypatch.setattr(LakeScope, "start_spark", started)
+    monkeypatch.setattr(PostgresSession, "snapshot", taken)
+    monkeypatch.setattr(local_hashed_rows, "MOST_ROWS", 400)
+    assert shop.audit("notes")["notes"]["status"] == "equal"
+    assert done == ["Spark", "snapshot"], "900 rows"
+    done.clear()
+    assert shop.audit("notes", keys=("2026-01-01", "2026-01-01"))["notes"]["status"] == "equal"
+    assert done == ["snapshot"], "the 310 rows of a month"
+    done.clear()
+    shop.execute("insert into notes values (1001, '2026-03-31', 'new')")
+    assert shop.audit("notes")["notes"]["status"] == "equal"
+    assert done == ["Spark", "snapshot"], "a sync has written before the audit"
 
 
 def test_columns_that_the_catalog_does_not_know_yet_end_no_audit(shop: Project) -> None:

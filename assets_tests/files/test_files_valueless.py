@@ -68,6 +68,22 @@ def test_a_first_file_that_is_only_a_header_fixes_no_type(folder: Make, monkeypa
     assert [(i, str(day), amount) for i, day, amount in project.rows("sales", "id, day, amount")] == [(1, "2026-01-31", 1.5)]
 
 
+@pytest.mark.parametrize("kind", ["csv", *long("json")])
+def test_an_audit_knows_the_columns_without_value(folder: Make, kind: str) -> None:
+    """It would refuse a file that the sync has read, as none of its columns is one of the table, and ask for a repair that changes nothing."""
+    project = folder(containers={"sales": {"glob": f"*.{kind}", "format": kind}})
+    project.put(f"a.{kind}", content(kind, [{"id": 1}, {"id": 2}], ["id", "paid", "note"]))
+    assert project.one("sales")["status"] == "synced"
+    project.put(f"b.{kind}", content(kind, [{}], ["paid", "note"]))
+    assert project.one("sales")["status"] == "synced"
+    found = project.audit("sales")["sales"]
+    assert (found["status"], found["rows"], found["partitions_checked"]) == ("equal", 3, 2), found
+    project.put(f"c.{kind}", content(kind, [{"paid": 1.5}], ["paid"]))
+    found = project.audit("sales")["sales"]
+    assert (found["status"], found["rows"], found["partitions_checked"]) == ("equal", 4, 3), found
+    assert types(project) == {"id": "bigint", "paid": "double"}
+
+
 @pytest.mark.long
 def test_rules_say_that_a_column_has_no_value_yet(folder: Make) -> None:
     """A rule would only say that the column does not exist, which looks like a wrong name."""

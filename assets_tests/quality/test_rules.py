@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from psycopg.sql import quote
 from pydantic import TypeAdapter, ValidationError
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.client import SparkConnectClient
 
 from assets_tests.harness import Project
 from incremental_assets.core.anomalies import Anomaly, State
@@ -38,7 +39,7 @@ from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.delta import local_rows
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality import failed_rows, local_measures
+from incremental_assets.quality import failed_rows, local_measures, rows
 from incremental_assets.quality.groups import Grouping, groupings
 from incremental_assets.quality.numbers import by_filter
 from incremental_assets.quality.records import OperationResult, Records, ScanOperation
@@ -683,6 +684,40 @@ def test_rules_share_passes_over_the_rows(scanning: Scanning, scanned: Scanned) 
     assert {verdict.status for verdict in passing.verdicts} <= {Status.PASSED, Status.UNASSERTED}
     assert passing.passes == 3 + 1, "and one for values that are in the table, but not among the rows looked at"
     assert scanned.whole.rows == {JANUARY: 100, FEBRUARY: 0, MARCH: 40, APRIL: 10, None: 5} == passing.rows
+
+
+OF_SPARK = [
+    made("priced", "expression", {"expression": "amount < 0 OR i > 20", "tolerance": 10_000}),
+    made("mean", "metric", {"expression": "avg(amount)", "min": -1e9}),
+    made("kept", "sum", {"column": "i", "min": -1e9, "filter": "i > 3"}),
+    made("Kept", "sum", {"column": "i", "min": -1e9, "filter": "i > 4"}),
+    made("alone", "unique", {"columns": ["n"], "filter": "i > 3", "tolerance": 10_000}),
+    made("in_table", "unique", {"columns": ["n"], "scope": "table", "filter": "i > 3", "tolerance": 10_000}),
+    made("known", "exists_in", {"column": "customer", "container": "customers", "field": "id", "filter": "id > 5", "tolerance": 10_000}),
+    made("born", "exists_in", {"column": "day2", "container": "customers", "field": "born", "filter": "id > 5", "tolerance": 10_000}),
+    made("new", "freshness", {"max_age": "900 days", "filter": "id > 5"}),
+    made("seen", "freshness", {"max_age": "900 days", "column": "seen"}),
+]
+
+
+@pytest.mark.parametrize("keys", [(MARCH,), KEYS], ids=["a partition", "all"])
+def test_all_rules_over_few_rows_are_one_query_of_spark(scanning: Scanning, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]) -> None:
+    """Otherwise a sync of five rows waits for Spark once for each filter, key and lookup, half a second and more each time."""
+    sent: list[int] = []
+    to_table = SparkConnectClient.to_table
+
+    def counted(self: SparkConnectClient, *arguments: Any) -> Any:
+        sent.append(1)
+        return to_table(self, *arguments)
+
+    monkeypatch.setattr(SparkConnectClient, "to_table", counted)
+    here, queries = scanning.scan(OF_SPARK, keys, len(keys) > 1), len(sent)
+    monkeypatch.setattr(local_rows, "FEW_ROWS", -1)
+    monkeypatch.setattr(rows, "FEW_ROWS", -1)
+    apart = scanning.scan(OF_SPARK, keys, len(keys) > 1)
+    assert queries == 1 + (len(keys) > 1) and len(sent) - queries >= 8, "of partitions without rows, the mean is asked once more"
+    assert here.verdicts == apart.verdicts and here.rows == apart.rows and here.passes == apart.passes
+    assert {one.status for one in here.verdicts} == {Status.PASSED}
 
 
 # ---------------------------------------------------------------- without Spark

@@ -26,7 +26,7 @@ from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
 from incremental_assets.dagster.watermarks import newest_watermark, reported_version
-from incremental_assets.databases.audit import audit, compare_below
+from incremental_assets.databases.audit import audit, compare_below, is_audited_here, is_compared_here
 from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
@@ -126,11 +126,12 @@ class TableAdapter:
         event = newest_watermark(instance, container)
         plan = self._made(instance, container, reader, table, partitions, request, event)
         if plan.doubt is not None:
-            scope.start_spark()
+            below = plan.windows[0].lower
+            if not is_compared_here(table, plan.in_lake, below):
+                scope.start_spark()
             log(f"{container.label}: {plan.reason}")
             with reader.snapshot():
                 rows, now = _rows_now(definition, reader, plan)
-                below = plan.windows[0].lower
                 found, seen = compare_below(rows, lambda: scope.spark, table, now, reader, below), reader.relation()
             plan = decided(container, plan, found) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen
@@ -138,7 +139,8 @@ class TableAdapter:
             if plan.doubt is not None:
                 raise SourceError(f"{container.label}: its table was made anew while it was compared; sync again.")
         if plan.action is Action.SKIP and request.audit is not None:
-            scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
+            if not is_audited_here(table, plan.in_lake, partitions, request.audit):
+                scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
             with reader.snapshot():
                 plan = self._made(instance, container, reader, table, partitions, request, event)

@@ -20,10 +20,20 @@ from incremental_assets.databases.hidden_rows import policies_in_force, said_of
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, along_axis
 from incremental_assets.databases.unplaced import said_of as unplaced_said
 from incremental_assets.delta.hashed_rows import LakeHashedRows
+from incremental_assets.delta.local_hashed_rows import are_hashed_here
 from incremental_assets.delta.table import Head, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+
+def is_audited_here(table: LakeTable, container: Container, partitions: Partitions | None, request: AuditRequest) -> bool:
+    """Whether this process hashes the rows of the lake that an audit compares, so that it needs no Spark.
+
+    It is asked before the snapshot, so that none is held while a Spark server starts. A table that is still to be made is not known yet.
+    """
+    head = table.head()
+    return head is not None and are_hashed_here(table, head, container.along_axis, _asked(_known(partitions, request), request))
 
 
 def audit(
@@ -47,8 +57,7 @@ def audit(
         raise LakeError(f"{container.label}: there is no table at {table.url} to be audited.")
     in_source = {column.name.lower() for column in snapshot.columns}
     columns = [column for column in head.columns if column.name.lower() in in_source]
-    if request.keys is not None and isinstance(partitions, IntegerPartitions):
-        partitions = partitions.with_keys(request.keys)
+    partitions = _known(partitions, request)
     lake = LakeHashedRows(spark, table, head.version, container.along_axis, columns, _marks(container, head, in_source))
     with along_axis(source):  # the windows of both sides are those of partitions
         scope, following = _scope(source, partitions, request, most)
@@ -62,6 +71,12 @@ def audit(
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started, following=following)
 
 
+def is_compared_here(table: LakeTable, container: Container, upper: int | None) -> bool:
+    """The same of ``compare_below``."""
+    head = table.head()
+    return head is not None and are_hashed_here(table, head, _plain(container), _below(container, upper))
+
+
 def compare_below(
     snapshot: SourceSnapshot,
     spark: Callable[[], "SparkSession"],
@@ -72,17 +87,25 @@ def compare_below(
 ) -> Comparison:
     """Compares the rows with an identifier below ``upper`` with the snapshot, which must be held; as one, and not by partitions."""
     head = table.head()
-    assert head is not None and container.identifier is not None
+    assert head is not None
     in_source = {column.name.lower() for column in snapshot.columns}
     columns = [column for column in head.columns if column.name.lower() in in_source]
-    plain, before = replace(container, partitioning=None, partitioned_on=None), source.container
+    plain, before = _plain(container), source.container
     lake = LakeHashedRows(spark, table, head.version, plain, columns, _marks(container, head, in_source))
-    windows = _within((container.identifier.domain,), Window(None, upper))
     source.container = plain
     try:
-        return compare(snapshot.hashed_rows(columns), lake, None, RowScope(windows, False))
+        return compare(snapshot.hashed_rows(columns), lake, None, _below(container, upper))
     finally:
         source.container = before
+
+
+def _plain(container: Container) -> Container:
+    return replace(container, partitioning=None, partitioned_on=None)
+
+
+def _below(container: Container, upper: int | None) -> RowScope:
+    assert container.identifier is not None
+    return RowScope(_within((container.identifier.domain,), Window(None, upper)), False)
 
 
 def _scope(source: SourceDatabase, partitions: Partitions | None, request: AuditRequest, most: int) -> tuple[RowScope, int | None]:
@@ -90,14 +113,10 @@ def _scope(source: SourceDatabase, partitions: Partitions | None, request: Audit
 
     These are whole partitions, and at least one. A container without partitions is not divided.
     """
-    if partitions is None:
-        return RowScope(), None
-    windows = (EVERYTHING,) if request.keys is None else partitions.windows_of(request.keys)
-    nulls = request.keys is None and request.start is None
-    if request.start is not None:
-        windows = _within(windows, Window(request.start, None))
-    if source.estimate(windows, nulls) <= most:
-        return RowScope(windows, nulls), None
+    asked = _asked(partitions, request)
+    windows, nulls = asked.windows, asked.include_nulls
+    if partitions is None or source.estimate(windows, nulls) <= most:
+        return asked, None
     starts = [start for start in partitions.starts() if any(window.contains(start) and window.lower != start for window in windows)]
     if not starts:
         return RowScope(windows, nulls), None
@@ -109,6 +128,23 @@ def _scope(source: SourceDatabase, partitions: Partitions | None, request: Audit
         else:
             high = middle - 1
     return RowScope(_within(windows, Window(None, starts[low])), nulls), starts[low]
+
+
+def _known(partitions: Partitions | None, request: AuditRequest) -> Partitions | None:
+    """The partitions, with those of the request: a run may be launched for keys that are not listed."""
+    if request.keys is None or not isinstance(partitions, IntegerPartitions):
+        return partitions
+    return partitions.with_keys(request.keys)
+
+
+def _asked(partitions: Partitions | None, request: AuditRequest) -> RowScope:
+    """All rows that the request asks for."""
+    if partitions is None:
+        return RowScope()
+    windows = (EVERYTHING,) if request.keys is None else partitions.windows_of(request.keys)
+    if request.start is not None:
+        windows = _within(windows, Window(request.start, None))
+    return RowScope(windows, request.keys is None and request.start is None)
 
 
 def _marks(container: Container, head: Head, in_source: Collection[str]) -> str | None:

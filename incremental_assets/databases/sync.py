@@ -22,7 +22,7 @@ from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import left_by_audit, message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
-from incremental_assets.databases.audit import audit
+from incremental_assets.databases.audit import audit, is_audited_here
 from incremental_assets.databases.column_numbers import unknown_numbers
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
@@ -104,7 +104,8 @@ class TableSync(ContainerSync):
         return not self._has_few_rows() or by_spark
 
     def is_inspected(self) -> bool:
-        return self._plan.request.audit is not None
+        request = self._plan.request.audit
+        return request is not None and not is_audited_here(self.table, self._plan.in_lake, self.partitions, request)
 
     def prepare_spark(self, spark: "SparkSession") -> None:
         loads = self._whole or self._base_version is None

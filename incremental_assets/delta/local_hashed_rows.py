@@ -23,7 +23,7 @@ from incremental_assets.delta.local_hashes import checksums_of, hashes_of, in_bu
 from incremental_assets.delta.local_query import is_expressible, readable_here, step_of, window_condition
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.replaced_rows import integers
-from incremental_assets.delta.table import LakeTable, double_quoted, query_within
+from incremental_assets.delta.table import Head, LakeTable, double_quoted, query, query_within
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,19 @@ class LocalHashedRows:
             yield HashedRow(int(number[position]), tuple(column[place] for column in texts), int(self.hashes[position]))
 
 
+def are_hashed_here(table: LakeTable, head: Head, container: Container, scope: RowScope) -> bool:
+    """Whether the rows of a scope are hashed in this process, as far as that can be told without reading all of their columns."""
+    try:
+        delta = None if arrow_schema(head.columns) is None else readable_here(table, head.version)
+        if delta is None or delta.count() <= MOST_ROWS:
+            return delta is not None
+        where = _condition(delta, container, scope)
+        few = f'SELECT 1 FROM "rows" WHERE {where} LIMIT {MOST_ROWS + 1}'
+        return where is not None and query(delta, few).num_rows <= MOST_ROWS
+    except DeltaError:
+        return False  # the comparison says what is wrong
+
+
 def read_rows_here(
     table: LakeTable,
     version: int,
@@ -94,11 +107,9 @@ def _read(
     identifier, partitioning = container.identifier, container.partitioning
     actual = {field.name.lower(): field.name for field in delta.schema().fields}
     axis = () if identifier is None or partitioning is None else tuple(identifier.columns)
-    where = "true"
-    if identifier is not None and not (EVERYTHING in scope.windows and scope.include_nulls):
-        if not is_expressible(delta, identifier, scope.windows):
-            return None
-        where = window_condition(identifier, scope.windows, scope.include_nulls)
+    where = _condition(delta, container, scope)
+    if where is None:
+        return None
     unmarked = "" if marks is None else f" AND {double_quoted(marks)} IS NULL"
     shown = [f"{double_quoted(actual[name.lower()])} AS c{i}" for i, name in enumerate([*schema.names, *axis])]
     statement = f'SELECT {", ".join(shown)} FROM "rows" WHERE ({where}){unmarked} LIMIT {MOST_ROWS + 1}'
@@ -118,6 +129,14 @@ def _read(
     keys = [by_name[column.name.lower()] for column in key]
     hashes = hashes_of(values)
     return LocalHashedRows(hashes, hashes_of(keys) if keys else hashes, keys, start)
+
+
+def _condition(delta: DeltaTable, container: Container, scope: RowScope) -> str | None:
+    """The condition for the rows of the scope; None if the engine cannot express it."""
+    identifier = container.identifier
+    if identifier is None or (EVERYTHING in scope.windows and scope.include_nulls):
+        return "true"
+    return window_condition(identifier, scope.windows, scope.include_nulls) if is_expressible(delta, identifier, scope.windows) else None
 
 
 def _floored(values: pa.ChunkedArray, step: int) -> pa.Array:

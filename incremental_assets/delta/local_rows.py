@@ -41,6 +41,8 @@ MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
 FEW_BYTES = 16 << 20
 """Up to ``FEW_ROWS`` rows of this size are sent to Spark faster than it finds them by itself: it reads a table's log by queries."""
+ONE_PART_ROWS = 10_000
+"""Up to so many rows, dividing the work among cores takes longer than the work."""
 MOST_SEARCHED_BYTES = 1 << 30
 """The rows of single files are searched in up to so many bytes of files of the lake, which say nothing of the files that they have."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -205,22 +207,33 @@ def frame_of(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
+def sent_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
+    """The same rows, to be grouped and joined: where these take no time, in one part, so that Spark has nothing to shuffle."""
+    frame = frame_of(spark, rows)
+    return frame.coalesce(1) if rows.num_rows <= ONE_PART_ROWS else frame
+
+
 def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """The same rows, to be joined with the table."""
     # Spark would cut them into a part, and so a file, for each core; and where it joins them with the table, it would shuffle the table.
     return frame_of(spark, rows).coalesce(1).hint("broadcast")
 
 
-def few_rows(table: LakeTable, head: Head, condition: Callable[[DeltaTable], str | None]) -> pa.Table | None:
-    """The rows of the table for which a condition of the engine holds, if they are few and this process reads them as Spark does."""
-    schema = arrow_schema(head.columns)
+def few_rows(
+    table: LakeTable, head: Head, condition: Callable[[DeltaTable], str | None], columns: Sequence[Column] | None = None
+) -> pa.Table | None:
+    """The rows of the table for which a condition of the engine holds, if they are few and this process reads them as Spark does.
+
+    ``columns``: those that are read; None: all.
+    """
+    schema = arrow_schema(head.columns if columns is None else columns)
     try:
         delta = None if schema is None else readable_here(table, head.version)
         where = None if delta is None else condition(delta)
         if schema is None or delta is None or where is None:
             return None
-        columns = ", ".join(map(double_quoted, schema.names))
-        found = query_within(delta, f'SELECT {columns} FROM "rows" WHERE {where} LIMIT {FEW_ROWS + 1}', FEW_BYTES)
+        names = ", ".join(map(double_quoted, schema.names))
+        found = query_within(delta, f'SELECT {names} FROM "rows" WHERE {where} LIMIT {FEW_ROWS + 1}', FEW_BYTES)
         return None if found is None or found.num_rows > FEW_ROWS else found.cast(schema)
     except (DeltaError, pa.ArrowException) as error:
         log.debug("%s: Spark reads the rows: %s", table.url, error)

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from incremental_assets.core.comparison import (
@@ -177,9 +177,8 @@ class _Audit:
     def _read(self, files: Sequence[ReadFile]) -> FileRows:
         definition = self._definition
         staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
-        return FileRows(
-            self._scope.spark, definition.settings.address, definition.reading, files, self._columns_of_lake(), staging, self._log
-        )
+        reading = replace(definition.reading, valueless=self._head.valueless if self._head is not None else ())
+        return FileRows(self._scope.spark, definition.settings.address, reading, files, self._columns_of_lake(), staging, self._log)
 
     def _columns_of_lake(self) -> tuple[Column, ...]:
         columns = self._head.columns if self._head is not None else ()

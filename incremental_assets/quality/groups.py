@@ -6,7 +6,10 @@ skip files. Does not belong: which verdict follows from the numbers, or when the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
@@ -16,9 +19,12 @@ from incremental_assets.core.rules.keys import ExistsIn, GroupedRule
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable, exact
 from incremental_assets.delta.guards import expr
+from incremental_assets.delta.local_rows import few_rows, sent_frame
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.quality.passes import Pass
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values, number_name
+from incremental_assets.spark.code_generation import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -51,18 +57,22 @@ def groupings(rules: Sequence[Rule]) -> dict[Grouping, list[GroupedRule]]:
 
 
 def bounds_to_find(rows: Rows, rules: Sequence[Rule]) -> list[Aggregate]:
-    """Return the aggregates for ``bounds_found``: of the columns by which jobs read rows outside the scope, or of another table."""
+    """Return the aggregates for ``bounds_found``."""
+    found: list[Aggregate] = []
+    for name, type_ in bounded(rows, rules).items():
+        # Python has no dates before year 1, so dates are collected as days since 1970.
+        value = f"unix_date({quote(name)})" if type_ == "date" else quote(name)
+        found += [Aggregate(None, f"{end}:{name}", f"{end}({value})") for end in ("min", "max")]
+    return found
+
+
+def bounded(rows: Rows, rules: Sequence[Rule]) -> dict[str, str]:
+    """Return the types of columns by whose bounds jobs read rows outside the scope, or of another table; by name in lower case."""
     is_whole = rows.scan_scope.predicate is None
     wanted = [name for rule in rules if isinstance(rule, GroupedRule) and rule.is_of_table and not is_whole for name in rule.columns]
     wanted += [rule.column for rule in rules if isinstance(rule, ExistsIn)]
     types = {column.name.lower(): column.type for column in rows.in_sql.columns}
-    found: list[Aggregate] = []
-    for name in dict.fromkeys(name.lower() for name in wanted):
-        if types.get(name, "").startswith(_BOUNDED):
-            # Python has no dates before year 1, so dates are collected as days since 1970.
-            value = f"unix_date({quote(name)})" if types[name] == "date" else quote(name)
-            found += [Aggregate(None, f"{end}:{name}", f"{end}({value})") for end in ("min", "max")]
-    return found
+    return {name.lower(): types[name.lower()] for name in wanted if types.get(name.lower(), "").startswith(_BOUNDED)}
 
 
 def bounds_found(rows: Rows, first: Values) -> Bounds:
@@ -77,6 +87,20 @@ def bounds_found(rows: Rows, first: Values) -> Bounds:
     return found
 
 
+def bounds_here(rows: Rows, rules: Sequence[Rule]) -> Bounds | None:
+    """Return the same bounds, found in this process; None if its rows were not read here, so that Spark has to find those of a column."""
+    wanted = bounded(rows, rules)
+    if not wanted or rows.few is None:
+        return None if wanted else {}
+    columns = {name.lower(): rows.few.column(name) for name in rows.few.column_names}
+    ends: dict[str, Any] = {}
+    for name in wanted:
+        values = columns[name]
+        found = pc.min_max(values.cast(pa.int32()) if pa.types.is_date(values.type) else values)  # pyright: ignore[reportAttributeAccessIssue]
+        ends |= {f"{end}:{name}": found[end].as_py() for end in ("min", "max")}
+    return bounds_found(rows, {None: ends})
+
+
 class Grouped:
     """One grouping of the rows, shared by all rules that need it. Raises RuleNotApplicable if the table lacks one of its columns."""
 
@@ -88,12 +112,12 @@ class Grouped:
         # The key columns are renamed, because a column of the table may be called ``n`` or ``again``, like the columns that are added here.
         self._keys = [f"key_{number}" for number in range(len(self._names))]
 
-    def numbers(self) -> Values:
-        """Return for each partition the number of each rule."""
+    def measuring(self) -> Pass:
+        """Return the pass that computes the number of each rule."""
         # If ``again`` is about the table, ``_elsewhere`` is a second read: of the rows outside the scope that can have the same values.
-        self._rows.passes += 2 if self._of_table and self._rows.scan_scope.predicate is not None else 1
-        numbers = [expr(rule.number_of_groups).alias(number_name(rule)) for rule in self._rules]
-        return self._rows.collect(self._counted().groupBy(PARTITION).agg(*numbers))
+        reads = 2 if self._of_table and self._rows.scan_scope.predicate is not None else 1
+        numbers = {number_name(rule): expr(rule.number_of_groups) for rule in self._rules}
+        return Pass(self._rules, self._counted(), numbers, reads)
 
     def broken(self, groups: str) -> "DataFrame":
         """Return the rows in the scope that break a rule: all rows of the groups for which the condition ``groups`` is true."""
@@ -166,13 +190,11 @@ class Lookup:
             raise RuleNotApplicable(str(error)) from error
         if head is None:
             raise RuleNotApplicable(f"container {rule.container!r} has no table yet")
-        self._field = rule.lookup_field(rows.in_sql, head.columns)
+        self._head, self._field = head, rule.lookup_field(rows.in_sql, head.columns)
 
-    def numbers(self) -> Values:
-        """Return for each partition the number of rows that break the rule."""
-        self._rows.passes += 1
-        counted = self._values().groupBy(PARTITION).agg(expr("sum(n)").alias(number_name(self._rule)))
-        return self._rows.collect(counted)
+    def measuring(self) -> Pass:
+        """Return the pass that computes the number of rows that break the rule."""
+        return Pass([self._rule], self._values(), {number_name(self._rule): expr("sum(n)")})
 
     def broken(self) -> "DataFrame":
         """Return the rows in the scope that break the rule."""
@@ -187,13 +209,20 @@ class Lookup:
         values = self._base().selectExpr(PARTITION, f"{self._column} AS value")
         # The rows are counted by value first, so that the join looks up each value of a partition only once.
         counted = values.groupBy(PARTITION, "value").agg(expr("count(*)").alias("n"))
-        # The other container is read in its newest version, and only where its files can hold values between the bounds of the column.
+        # Of the other container, only files are read that can hold values between the bounds of the column.
         name = quote(self._field.name)
-        other = self._rows.spark.read.format("delta").load(self._other.url)
-        other = _between(other, name, self._bounds.get(self._rule.column.lower()))
+        other = _between(self._others(), name, self._bounds.get(self._rule.column.lower()))
         known = other.selectExpr(f"{name} AS known").where("known IS NOT NULL").distinct()
         kind = "left_semi" if self._rule.is_broken_if_found else "left_anti"
         return counted.alias("l").join(known.alias("r"), expr("l.value = r.known"), kind)
+
+    def _others(self) -> "DataFrame":
+        """Return the field of all rows of the other container, in the version that it has now. Few values are sent to Spark."""
+        spark, table = self._rows.spark, self._other
+        few = few_rows(table, self._head, lambda _: "true", [self._field]) if table.rows() <= FEW_ROWS else None
+        if few is not None:
+            return sent_frame(spark, few)
+        return spark.read.format("delta").option("versionAsOf", self._head.version).load(table.url)
 
 
 def _between(frame: "DataFrame", quoted: str, bounds: tuple[str, str] | None) -> "DataFrame":

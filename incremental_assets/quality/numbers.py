@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from incremental_assets.core.rules.numbers import AggregateRule, plain
 from incremental_assets.core.rules.rule import Rule, Status, Verdict
+from incremental_assets.quality.passes import Pass, pass_of
 from incremental_assets.quality.rows import ROW_COUNT, Aggregate, Key, Measurements, Rows, Values, asserted_name, number_name
 
 
@@ -47,13 +48,28 @@ def by_filter(rules: Sequence[Rule]) -> dict[str | None, list[AggregateRule]]:
 def filtered_numbers(rows: Rows, rules: Sequence[Rule]) -> dict[str, Values]:
     """Compute the rules that have a filter, one pass for each distinct filter. Return the values by rule id."""
     own: dict[str, Values] = {}
-    for condition, together in by_filter(rules).items():
-        if condition is not None:
-            wanted = aggregates(rows, together)
-            # The filter is applied to the rows of this pass, so that its number of rows is the number of asserted rows.
-            counts = [Aggregate(rule.id, asserted_name(rule), "count(*)") for rule in together if rows.can_evaluate(rule)]
-            own.update(dict.fromkeys((rule.id for rule in together), rows.aggregate(rows.frame, [*wanted, *counts], condition)))
+    for condition, together in _filtered(rules).items():
+        own.update(dict.fromkeys((rule.id for rule in together), rows.aggregate(rows.frame, _with_counts(rows, together), condition)))
     return own
+
+
+def filtered_passes(rows: Rows, rules: Sequence[Rule]) -> list[Pass]:
+    """Return the same passes, to be run in one query with others."""
+    return [
+        pass_of(together, rows.filtered(condition), wanted)
+        for condition, together in _filtered(rules).items()
+        if (wanted := _with_counts(rows, together))
+    ]
+
+
+def _filtered(rules: Sequence[Rule]) -> dict[str, list[AggregateRule]]:
+    return {condition: together for condition, together in by_filter(rules).items() if condition is not None}
+
+
+def _with_counts(rows: Rows, together: Sequence[AggregateRule]) -> list[Aggregate]:
+    wanted = aggregates(rows, together)
+    # The filter is applied to the rows of this pass, so that its number of rows is the number of asserted rows.
+    return [*wanted, *(Aggregate(rule.id, asserted_name(rule), "count(*)") for rule in together if rows.can_evaluate(rule))]
 
 
 def numbers_of_none(rows: Rows, rules: Sequence[Rule], keys: Sequence[Key], found: Measurements) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The rows of one scan, as Spark reads them, the aggregates over them, and what was measured by them for each rule.
 
 Belongs here: one fixed version of the table, the count of passes, and running aggregates so that one that cannot be computed does not stop
-the others. Does not belong: which aggregates there are (``scan``, ``numbers``, ``groups``).
+the others. Does not belong: which aggregates there are (``scan``, ``numbers``, ``groups``), and several passes in one query (``passes``).
 """
 
 import contextlib
@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from incremental_assets.core.rules.numbers import AggregateRule
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.delta.guards import expr
-from incremental_assets.delta.local_rows import few_rows, frame_of
+from incremental_assets.delta.local_rows import few_rows, sent_frame
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.spark_errors import explain, reraise_if_gone
+from incremental_assets.spark.code_generation import FEW_ROWS
 from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
@@ -170,17 +173,31 @@ class Rows:
     @cached_property
     def whole(self) -> "DataFrame":
         """All rows of the table, with the added column ``PARTITION``."""
+        few = self.few
+        if self.scan_scope.predicate is not None and self._may_be_sent:
+            few = few_rows(self.table, self.head, lambda _: "true") if self.table.rows() <= FEW_ROWS else None
+        if few is not None:
+            return self._with_partition(sent_frame(self.spark, few))
         return self._with_partition(self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url))
 
     def _with_partition(self, frame: "DataFrame") -> "DataFrame":
         return frame.withColumn(PARTITION, expr(self.scan_scope.partition or "cast(NULL AS string)"))
 
     @cached_property
+    def few(self) -> pa.Table | None:
+        """The rows in the scan scope, read in this process, if they are few: Spark takes seconds to find out which files a table has."""
+        return few_rows(self.table, self.head, self.scan_scope.local_condition) if self._may_be_sent else None
+
+    @property
+    def are_few(self) -> bool:
+        """Whether the rows are so few that planning a query takes Spark longer than the query itself."""
+        return self.few is not None or self.table.rows() <= FEW_ROWS
+
+    @cached_property
     def frame(self) -> "DataFrame":
-        """The rows in the scan scope. Few rows are read in this process, as Spark takes seconds to find out which files a table has."""
-        few = few_rows(self.table, self.head, self.scan_scope.local_condition) if self._may_be_sent else None
-        if few is not None:
-            return self._with_partition(frame_of(self.spark, few))
+        """The rows in the scan scope. Few rows are sent to Spark."""
+        if self.few is not None:
+            return self._with_partition(sent_frame(self.spark, self.few))
         return self.whole if self.scan_scope.predicate is None else self.whole.where(self.scan_scope.predicate)
 
     def filtered(self, condition: str | None) -> "DataFrame":

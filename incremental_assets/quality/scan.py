@@ -12,7 +12,7 @@ grouped by takes one more pass, and so does each lookup in another container (``
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,18 +27,30 @@ from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.failed_rows import FailedRows
-from incremental_assets.quality.groups import Bounds, Grouped, Lookup, bounds_found, bounds_to_find, groupings
+from incremental_assets.quality.groups import Bounds, Grouped, Lookup, bounds_found, bounds_here, bounds_to_find, groupings
 from incremental_assets.quality.local_measures import LocalMeasures, measure_here
-from incremental_assets.quality.numbers import EarlierPartitions, EarlierScans, aggregates, filtered_numbers, numbers_of_none
+from incremental_assets.quality.numbers import (
+    EarlierPartitions,
+    EarlierScans,
+    aggregates,
+    filtered_numbers,
+    filtered_passes,
+    numbers_of_none,
+)
+from incremental_assets.quality.passes import Pass, pass_of, run, run_together
 from incremental_assets.quality.rows import ROW_COUNT, Aggregate, Condition, Key, Measurements, Rows, Values, asserted_name, number_name
 from incremental_assets.quality.scan_scope import ScanScope
-from incremental_assets.quality.table_rules import table_verdict
+from incremental_assets.quality.spark_errors import reraise_if_gone
+from incremental_assets.quality.table_rules import table_passes, table_verdict
 from incremental_assets.spark.code_generation import interpret_few
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
+MOST_SENT_BYTES = 64 << 20
+"""Few rows are sent to Spark once for each pass of a query; up to so many bytes in all."""
 _OF_FILES = re.compile(r"_metadata\b|input_file", re.IGNORECASE)
 """What Spark SQL knows of the file that a row is in."""
 
@@ -105,28 +117,22 @@ def scan(
 class _Scan:
     """One scan while it runs.
 
-    ``_here`` has what was measured in this process, and ``_by_spark`` the other rules. ``_own`` has the numbers of that and of the passes
-    for single rules, and ``_broken_frames`` the rows that break such a rule, both by rule id.
+    ``_here`` has what was measured in this process, and ``_by_spark`` the other rules. By rule id, ``_own`` has the numbers of that and of
+    the passes for single rules, ``_of_table`` the answers to rules about the table, and ``_broken_frames`` the rows that break a rule.
     """
 
     def __init__(self, lake: LakeScope, rows: Rows, rules: Sequence[Rule], here: LocalMeasures) -> None:
         self._lake, self._rows, self._rules, self._scan_scope = lake, rows, rules, rows.scan_scope
         self._here, self._by_spark = here, [rule for rule in rules if rule.id not in here.own]
         self._own: dict[str, Values] = {**here.own}
+        self._of_table: dict[str, list[Values]] = {}
         self._broken_frames: dict[str, DataFrame] = {}
 
     def result(self, scans: EarlierScans, anomalies: Iterable[Anomaly]) -> ScanResult:
         """Run all passes and return the result. The order of the passes matters."""
         rows, rules = self._rows, self._rules
         rows.passes += self._here.passes
-        if not self._here.own or any(isinstance(rule, PartitionRule) for rule in self._by_spark):
-            # The first pass runs before the others: it finds the bounds that they use to skip files, and a rule whose filter fails needs no
-            # further pass.
-            first = rows.aggregate(rows.frame, self._first_pass())
-            self._own.update(filtered_numbers(rows, self._by_spark))
-            self._run_own_passes(bounds_found(rows, first))
-        else:
-            first = self._here.rows
+        first = self._measured()
         found, keys = Measurements(first, self._own), self._keys(first)
         found = replace(found, of_none=numbers_of_none(rows, rules, keys, found))
         earlier = EarlierPartitions(rows, rules, keys, found, scans)
@@ -135,7 +141,7 @@ class _Scan:
         for rule in rules:
             # Rules about the table give one verdict for the scan, whatever its scope.
             if isinstance(rule, TableRule):
-                verdicts.append(table_verdict(rule, rows, sum(scanned.values())))
+                verdicts.append(table_verdict(rule, rows, sum(scanned.values()), self._of_table.get(rule.id)))
             elif isinstance(rule, PartitionRule):
                 verdicts += [self._verdict(rule, key, found, earlier) for key in keys]
         # These passes count too, so they come before ``passes`` is read.
@@ -145,6 +151,54 @@ class _Scan:
         return ScanResult(rows.head.version, rows.passes, scanned, verdicts, taken, moved)
 
     # ------------------------------------------------------------------ the passes
+    def _measured(self) -> Values:
+        """Run all passes, and return what the first one has found. What the others have found is then in ``_own`` and ``_of_table``."""
+        rows = self._rows
+        if self._here.own and not any(isinstance(rule, PartitionRule) for rule in self._by_spark):
+            return self._here.rows
+        bounds = bounds_here(rows, self._by_spark) if rows.are_few else None
+        first = None if bounds is None else self._in_one_query(bounds)
+        if first is None:
+            # The first pass runs before the others: it finds the bounds that they use to skip files, and a rule whose filter fails needs no
+            # further pass.
+            first = rows.aggregate(rows.frame, [*self._first_pass(), *bounds_to_find(rows, self._by_spark)])
+            self._own.update(filtered_numbers(rows, self._by_spark))
+            for one in self._own_passes(bounds_found(rows, first)):
+                with rows.noting(*one.rules):
+                    self._note(one, run(rows, one))
+        return first
+
+    def _in_one_query(self, bounds: Bounds) -> Values | None:
+        """The same by one query of Spark for all passes.
+
+        Returns None if one of them fails, as only passes that run by themselves tell whose fault it is, or if too much would be sent.
+        """
+        rows, by_spark = self._rows, self._by_spark
+        own = [*filtered_passes(rows, by_spark), *self._own_passes(bounds)]
+        of_table: list[tuple[str, Pass]] = []
+        for rule in by_spark:
+            if isinstance(rule, TableRule):
+                with rows.noting(rule):
+                    of_table += [(rule.id, one) for one in table_passes(rule, rows)]
+        passes = [pass_of((), rows.frame, self._first_pass()), *own, *(one for _, one in of_table)]
+        if rows.few is not None and rows.few.nbytes * len(passes) > MOST_SENT_BYTES:
+            return None
+        try:
+            found = run_together(rows, passes)
+        except spark_exception() as error:
+            reraise_if_gone(error)
+            return None
+        if found is None:
+            return None
+        for one, values in zip(own, found[1:], strict=False):
+            self._note(one, values)
+        for (rule_id, _), values in zip(of_table, found[1 + len(own) :], strict=True):
+            self._of_table.setdefault(rule_id, []).append(values)
+        return found[0]
+
+    def _note(self, one: Pass, values: Values) -> None:
+        self._own.update(dict.fromkeys((rule.id for rule in one.rules), values))
+
     def _first_pass(self) -> list[Aggregate]:
         """Return everything that needs no pass of its own."""
         wanted, rules = [ROW_COUNT], self._by_spark
@@ -155,28 +209,29 @@ class _Scan:
             if isinstance(rule, RowRule):
                 with self._rows.noting(rule):
                     wanted.append(Aggregate(rule.id, number_name(rule), self._broken(rule)))
-        wanted += aggregates(self._rows, [rule for rule in rules if isinstance(rule, AggregateRule) and rule.filter is None])
-        return wanted + bounds_to_find(self._rows, rules)
+        return wanted + aggregates(self._rows, [rule for rule in rules if isinstance(rule, AggregateRule) and rule.filter is None])
 
     def _broken(self, rule: RowRule) -> Condition:
         """Return the condition for a row to break the rule. Raises RuleNotApplicable."""
         return Condition(rule.condition(self._rows.in_sql), rule.filter, holds=False)
 
-    def _run_own_passes(self, bounds: Bounds) -> None:
-        """Compute the rules that need a pass of their own, one for each grouping and each lookup."""
+    def _own_passes(self, bounds: Bounds) -> Iterator[Pass]:
+        """Make the passes of the rules that need one of their own, one for each grouping and each lookup."""
         rows = self._rows
         for grouping, together in groupings(self._by_spark).items():
             ready = [rule for rule in together if rows.can_evaluate(rule)]
-            if ready:
-                with rows.noting(*ready):
-                    grouped = Grouped(rows, grouping, ready, bounds)
-                    self._own.update(dict.fromkeys((rule.id for rule in ready), grouped.numbers()))
-                    self._broken_frames |= {one.id: grouped.broken(one.broken_groups) for one in ready if one.broken_groups is not None}
+            if not ready:
+                continue
+            with rows.noting(*ready):
+                grouped = Grouped(rows, grouping, ready, bounds)
+                self._broken_frames |= {one.id: grouped.broken(one.broken_groups) for one in ready if one.broken_groups is not None}
+                yield grouped.measuring()
         for rule in self._by_spark:
             if isinstance(rule, ExistsIn) and rows.can_evaluate(rule):
                 with rows.noting(rule):
                     lookup = Lookup(rows, rule, self._lake, bounds)
-                    self._own[rule.id], self._broken_frames[rule.id] = lookup.numbers(), lookup.broken()
+                    self._broken_frames[rule.id] = lookup.broken()
+                    yield lookup.measuring()
 
     # ------------------------------------------------------------------ the verdicts
     def _keys(self, first: Values) -> list[Key]:

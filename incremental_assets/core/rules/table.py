@@ -27,12 +27,12 @@ class TableQuery:
     """One question to all rows of the table, in Spark SQL.
 
     ``where``: a condition for the rows; the rule's filter is added to it. ``select``: what is taken of each row. ``aggregates``: what is
-    computed from that.
+    computed from that, by the names of the answers.
     """
 
     where: str
     select: str
-    aggregates: tuple[str, ...]
+    aggregates: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +125,10 @@ class Freshness(TableRule):
         return TableQuery(
             where=f"{column} >= {table.moment(name, self._limit(table))}",
             select=f"{ago} AS ago",
-            aggregates=(
-                f"min(CASE WHEN ago >= {-AHEAD_SECONDS} THEN ago END) AS age",
-                f"count(CASE WHEN ago < {-AHEAD_SECONDS} THEN 1 END) AS ahead",
-            ),
+            aggregates={
+                "age": f"min(CASE WHEN ago >= {-AHEAD_SECONDS} THEN ago END)",
+                "ahead": f"count(CASE WHEN ago < {-AHEAD_SECONDS} THEN 1 END)",
+            },
         )
 
     def outcome(self, table: ScannedTable, answers: Sequence[Mapping[str, Any]]) -> Outcome:
