@@ -75,6 +75,20 @@ def test_a_column_that_is_not_granted_is_named(project: MakeProject) -> None:
     assert 'GRANT SELECT ("ssn") ON "public"."c" TO "of_columns";' in line["message"]
 
 
+@pytest.mark.parametrize("synced", [True, *long(False)])
+def test_an_identifier_that_is_not_granted_any_more_is_named(project: MakeProject, synced: bool) -> None:
+    """Whoever follows the message must not grant the whole table, and cannot leave out the column that the container is followed by."""
+    shop = _granted(project)
+    if synced:
+        shop.one("c")
+    else:
+        shop.catalog()
+    shop.execute("revoke select (at) on c from of_columns")
+    line = shop.one("c", ok=False, stale=True)
+    assert line["status"] == "failed" and "may not read at. Let it read them: " in line["message"], line
+    assert 'GRANT SELECT ("at") ON "public"."c" TO "of_columns";' in line["message"] and "exclude" not in line["message"]
+
+
 @pytest.mark.long
 def test_a_privilege_that_is_narrowed_to_columns_is_noticed(project: MakeProject) -> None:
     """The next sync would fail for what it had stored to compare with."""

@@ -1,6 +1,7 @@
 """What a change of the YAML leaves behind is said: another ``partition_by``, another name of a datastore.
 
-Belongs here: the warning, and what the command that it names does. Does not belong: changes in the source (``test_recreated``).
+Belongs here: the warning, and what a refresh that it names does. Does not belong: ``adopt`` (``test_adopt``), and changes in the source
+(``test_recreated``).
 """
 
 from collections.abc import Callable
@@ -48,5 +49,5 @@ def test_a_datastore_that_was_renamed_is_said_to_be_loaded_beside_its_old_tables
     assert "already" not in shop.one("o")["message"]
     shop.configure(name="store")
     with_old = shop.one("o")
-    assert "as shop/o already" in with_old["message"] and "call it shop again" in with_old["message"], with_old
+    assert "as shop/o already" in with_old["message"] and "incremental-assets adopt shop store" in with_old["message"], with_old
     assert "already" not in shop.one("o")["message"]

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assets_tests.dagster.test_adopt import adopted
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnreachable, store_remedy
 from incremental_assets.core.files import encode_path
@@ -343,3 +344,26 @@ def test_a_spark_server_without_the_connector_refuses_no_file() -> None:
     said = "(java.lang.RuntimeException) java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     assert "INCREMENTAL_ASSETS_SPARK_CONF" in (store_remedy(said) or "")
     assert store_remedy("software.amazon.awssdk.services.s3.model.S3Exception: At least one of the pre-conditions did not hold") is None
+
+
+def test_a_renamed_datastore_is_adopted_once_its_objects_were_moved(landing: Make, bucket: str) -> None:
+    """A table of which some objects are still under the old name must not count as moved: it would have lost rows."""
+    shop = landing(lake=f"s3://{bucket}/lake", containers={"o": {"glob": "*.csv", "columns": {"id": "int"}}})
+    shop.place_file("a.csv", "id\n1\n2\n")
+    assert shop.sync()["o"]["rows_read"] == 2
+    record = adopted(shop)["o"]
+    assert record["status"] == "failed" and f"aws s3 mv --recursive s3://{bucket}/lake/landing/o/" in record["message"], record
+    found = [one["Key"] for one in shop.s3.list_objects_v2(Bucket=bucket, Prefix="lake/landing/")["Contents"]]
+    for number, key in enumerate(found):
+        if number == len(found) - 1:  # the tool was killed before its last object
+            shop.configure(name="landing")
+            assert adopted(shop)["o"]["status"] == "failed"
+        place = key.replace("lake/landing/", "lake/store/")
+        shop.s3.copy_object(Bucket=bucket, Key=place, CopySource={"Bucket": bucket, "Key": key})
+        shop.s3.delete_object(Bucket=bucket, Key=key)
+    shop.configure(name="landing")
+    assert adopted(shop)["o"]["status"] == "adopted"
+    assert shop.sync()["o"]["status"] == "skipped"
+    shop.place_file("b.csv", "id\n3\n")
+    assert shop.sync()["o"]["rows_read"] == 1
+    assert shop.files("o") == {"a.csv": 2, "b.csv": 1}

@@ -1,12 +1,13 @@
-"""The commands that add datastores to a project and remove them: init, add, remove.
+"""The commands that add datastores to a project, remove them, and rename what they have in the lake: init, add, remove, adopt.
 
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.new_datastore``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.new_datastore``,
+``dagster.adopt``).
 """
 
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -117,3 +118,43 @@ def _add(project: Path, url: str, name: str | None, schema: str | None, *, as_js
         lines = list(dry_run_lines(definitions, SyncOptions(), instance))
     print_table("what the first sync will do", lines, ("container", "strategy", "reason", "rows", "message"))
     say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}: look at it, and then: incremental-assets sync {new.name}")
+
+
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("adopt shop store", "shop is called store in the YAML now"),
+    ),
+)
+def adopt(
+    old: Annotated[str, typer.Argument(metavar="OLD", show_default=False, help="The name that the datastore had.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", show_default=False, help="The name that it has in the YAML now.")],
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Let the Delta tables of a datastore that was renamed go on under its new name.
+
+    Nothing is read from the source, except whether it is the one from which the tables were filled. Containers that have a table under the
+    new name keep it.
+    """
+    from incremental_assets.dagster.adopt import adopt_lines
+    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores
+    from incremental_assets.dagster.operation_log import recorded_together
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    if any(store.name == old for store in datastores):
+        raise ConfigurationError(f"{old} is a datastore of this project. Rename it in the YAML first; its tables are adopted afterwards.")
+    datastore = find_datastore(datastores, new)
+    records: list[dict[str, Any]] = []
+    with command_line_instance() as instance, recorded_together():
+        ensure_catalog(project, datastore, instance, say)
+        if datastore.trouble is not None:
+            raise datastore.trouble
+        for record in adopt_lines(old, datastore.definitions, instance, say):
+            records.append(record)
+            out(record) if as_json else say(f"{record['container']}: {record['status']}: {record['message']}")
+    if not as_json:
+        print_table("adopted", records, ("container", "status", "message"))
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)

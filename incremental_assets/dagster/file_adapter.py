@@ -20,7 +20,7 @@ from incremental_assets.dagster.partitions import container_key
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.files.attempts import Attempts
 from incremental_assets.files.audit import audit
 from incremental_assets.files.container_listing import FileListing, list_files
@@ -131,6 +131,9 @@ class FileAdapter:
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         return plan.watermark  # files have no open transactions whose end a plan could find out
+
+    def reason_not_to_adopt(self, head: Head) -> str | None:
+        return None if head.signature() == self.definition.container.signature else f"the table was filled by {head.signature()}"
 
     def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         key_path = self.definition.container.key_path

@@ -12,7 +12,7 @@ from incremental_assets.core.plan import Plan, Request
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import Head, LakeTable
 
 
 class SourceAdapter(Protocol):
@@ -61,6 +61,13 @@ class SourceAdapter(Protocol):
         """Stores the state that a skipping plan has found out (``Plan.confirmed``). Returns the watermark that counts afterwards.
 
         The caller holds the container's lock.
+        """
+        ...
+
+    def reason_not_to_adopt(self, head: Head) -> str | None:
+        """Why a table of another datastore cannot become the container's, in words; None if it was filled from the same source.
+
+        Raises SourceError if the source cannot be asked.
         """
         ...
 

@@ -37,10 +37,11 @@ from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import Relation, SourceDatabase, SourceSnapshot, along_axis
 from incremental_assets.databases.source_checks import gone_from_source, shape_digest
+from incremental_assets.databases.stored_state import another_source
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import Head, LakeTable
 
 LINEAGE_LIMIT = 500
 """Column lineage is recorded for tables of up to this number of columns."""
@@ -223,6 +224,16 @@ class TableAdapter:
             description=self._description(),
             metadata=metadata,
         )
+
+    def reason_not_to_adopt(self, head: Head) -> str | None:
+        container, slot = self.definition.container, self.definition.settings.slot
+        if container.is_captured and head.captured_to is not None and head.captured_to[0] != slot:
+            return (
+                f"the table follows the replication slot {head.captured_to[0]}, and the datastore has {slot} now: write capture_slot: "
+                f"{head.captured_to[0]}, so that it goes on with the log"
+            )
+        with self._reader() as reader:
+            return another_source(container, head, reader.server.source)
 
     def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         return []

@@ -3,7 +3,6 @@
 Belongs here: when there is a warning, and its words. Does not belong: the lag's own warning (``core.lag``).
 """
 
-import json
 from pathlib import Path
 
 from incremental_assets.core.container import Container, HoldBack, Kind
@@ -11,7 +10,7 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Server, SourceDatabase
-from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
+from incremental_assets.delta.table import LakeTable
 
 
 def server_warnings(container: Container, server: Server) -> list[str]:
@@ -89,13 +88,13 @@ def loaded_elsewhere(container: Container, table: LakeTable, source: SourceDatab
             head = LakeTable(str(lake), *other.parts[-3:-1]).head()
         except LakeError:
             continue
-        state = json.loads((head.properties.get(STATE_PROPERTY) if head is not None else None) or "{}")
-        if head is None or (state.get("source"), state.get("schema")) != (source.server.source, container.schema):
+        if head is None or head.filled_from != (source.server.source, container.schema):
             continue
         before = str(head.owner).partition("/")[0]
         return [
             f"the lake has the rows of the same table of the source as {head.owner} already, and they are loaded once more, beside those. "
-            f"If the datastore was renamed, stop this, and call it {before} again: its tables then go on as they are"
+            f"If the datastore was renamed, stop this, remove {table.address}, and let the old tables go on under the new name: "
+            f"incremental-assets adopt {before} {container.datastore}"
         ]
     return []
 

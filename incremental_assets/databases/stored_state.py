@@ -61,13 +61,9 @@ def checked_state(
     state = head.state(container)
     if state is None:
         return None
-    database = source.server.source
-    if not _same_source(state.source, database):
-        raise RebuildNeeded(
-            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {database})")
-        )
-    if state.schema not in (None, container.schema):
-        raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
+    other = another_source(container, head, source.server.source)
+    if other is not None:
+        raise RebuildNeeded(_rebuild(container, other))
     if is_another(state, relation) and relation != proved and container.when_recreated is WhenRecreated.REFUSE:
         raise recreated_refusal(container, f"{ANOTHER}, so that its rows below the watermark are unknown")
     if container.is_captured and state.capture is None:
@@ -78,6 +74,14 @@ def checked_state(
     if state.start != fresh_state(container, "").start:
         raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
     return state
+
+
+def another_source(container: Container, head: Head, database: str) -> str | None:
+    """From which other database or schema the table was filled, in words; None if it was from this one (``Server.source``)."""
+    before, schema = head.filled_from
+    if before is None or not _same_source(before, database):
+        return f"the table was filled from another database (system/database {before}, now {database})"
+    return None if schema in (None, container.schema) else f"the table was filled from schema {schema} (now {container.schema})"
 
 
 def compared_relation(container: Container, head: Head | None, source: SourceDatabase) -> Relation:
@@ -153,6 +157,6 @@ def _same_source(before: str, now: str) -> bool:
 
     A role that is not allowed to read the system identifier sees ``hidden`` instead of it; then only the database's OID is compared.
     """
-    old_system, old_database = before.split("/")
-    new_system, new_database = now.split("/")
+    old_system, _, old_database = before.partition("/")
+    new_system, _, new_database = now.partition("/")
     return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))

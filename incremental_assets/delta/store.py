@@ -11,6 +11,11 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
 
 
+def has_objects(address: str) -> bool:
+    """Whether the object store has any object below this address. Raises obstore's BaseError if it cannot be listed."""
+    return any(obstore.list(from_url(address), chunk_size=1))
+
+
 def refuses_to_replace(address: str, name: str) -> bool:
     """Whether the store refuses a new object of a name that it has: only then are the commits of two hosts kept apart.
 

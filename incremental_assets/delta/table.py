@@ -67,6 +67,12 @@ class Head:
         """The label of the container that the table belongs to; None if the table was not made by this product."""
         return self.properties.get(CONTAINER_PROPERTY)
 
+    @property
+    def filled_from(self) -> tuple[str | None, str | None]:
+        """The source from which the table was filled, and its schema, as in ``TableState``; None where the table does not tell it."""
+        data = json.loads(self.properties.get(STATE_PROPERTY) or "{}")
+        return data.get("source"), data.get("schema")
+
     def signature(self) -> str | None:
         """The signature of the incremental identifier that the table was built with; None if the table has no sync state."""
         text = self.properties.get(STATE_PROPERTY)
@@ -303,6 +309,12 @@ def _text(value: str) -> str:
 
 def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
     """Raises LakeError if the table does not belong to the container."""
+    before, _, name = (head.owner or "").partition("/")
+    if before and name == container.name and before != container.datastore:
+        raise LakeError(
+            f"{container.label}: {table.url} holds the table of {head.owner}. If the datastore was renamed: incremental-assets adopt "
+            f"{before} {container.datastore}; else move the table away, or choose another lake or name. Nothing was written."
+        )
     if head.owner != container.label:
         what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
         raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from incremental_assets.core.anomalies import Anomaly, State
+from incremental_assets.core.anomalies import Anomaly, State, fingerprint
 from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
@@ -211,6 +211,20 @@ class Records:
         }  # fmt: skip
         if self._append(AUDITS, [row]):
             self.tables[AUDITS].compact()
+
+    def adopt(self, others: "Records", before: str, label: str) -> None:
+        """Append the records of a container that has another label from now on: those of ``others`` under the label ``before``.
+
+        The id of an anomaly is computed from the label, so that it is another one. A table that has records of the new label is left as it
+        is: an earlier attempt has appended them.
+        """
+        for name in (FAILED_ROWS, CHECK_METRICS, ANOMALIES, AUDITS, OPERATIONS):  # the last one makes the others count
+            if len(self._read(name, label, columns=["container"])):
+                continue
+            rows = [{**row, "container": label} for row in _listed(others._read(name, before))]
+            if name == ANOMALIES:
+                rows = [{**row, "id": fingerprint(label, row["rule"], row["partition"], row["key"])} for row in rows]
+            self._append(name, rows)
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:

@@ -1,4 +1,5 @@
-"""Values of the types of H2 and Derby in the lake: each arrives as it is, or is refused with the name of its column.
+"""Values of the types of H2 and Derby in the lake: each arrives as it is, or is refused with the name of its column, or left out with its
+row.
 
 Belongs here: values. Does not belong: which rows are read (``test_jdbc_sync``).
 """
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from assets_tests.databases.jdbc.project import JdbcProject
+from assets_tests.databases.jdbc.project import POSTGRES, JdbcProject
+from assets_tests.harness import long
 from incremental_assets.core.errors import ConfigurationError
 
 FLOAT = struct.unpack("f", struct.pack("f", 0.1))[0]
@@ -127,3 +129,24 @@ def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Cal
     inside = [n for n, value in enumerate(values) if "-02-" in value or value in ("10", "19")]
     assert sorted(row[0] for row in project.rows("ROWS_OF", '"ID"', '"NOTE" = 1')) == inside
     assert len(project.rows("ROWS_OF")) == len(values)
+
+
+@pytest.mark.parametrize("server", [POSTGRES], ids=lambda kind: kind.name, indirect=True)
+@pytest.mark.parametrize(("type_", "word"), [("timestamp", "datetime"), *long(("date", "date"), ("timestamptz", "timestamp"))])
+def test_infinity_in_the_identifier_does_not_keep_the_others_out(shop: Callable[..., JdbcProject], type_: str, word: str) -> None:
+    """One such row would fail its container for ever, and all other rows with it."""
+    project = shop(incremental=[f"days:at:{word}"], containers={"days": {"partition_by": "month"}})
+    project.execute(f"create table days (id int primary key, at {type_})")
+    project.execute("insert into days values (1, '2024-01-01'), (2, 'infinity'), (3, '2024-02-01'), (4, '-infinity')")
+    line = project.one("days")
+    assert line["status"] == "warning" and line["message"].startswith("2 rows of the source are left out"), line
+    assert str(line["watermark"]["new"]).startswith("2024-02-01")
+    project.execute("insert into days values (5, '2024-02-02'), (6, null)")
+    assert project.one("days")["status"] == "warning"
+    assert sorted(id_ for (id_,) in project.rows("days", "id")) == [1, 3, 5, 6]
+    audited = project.audit("days")["days"]
+    assert audited["status"] == "equal" and "2 rows of the source are left out" in audited["message"], audited
+    accepted = line["message"].partition("where: '")[2].partition("'}}")[0].replace("''", "'")
+    project.configure(containers={"days": {"partition_by": "month", "where": accepted}})
+    assert project.one("days")["status"] in ("synced", "skipped")
+    assert len(project.rows("days")) == 4

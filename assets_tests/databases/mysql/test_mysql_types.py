@@ -88,6 +88,40 @@ def test_a_zero_date_in_the_identifier_does_not_keep_the_others_out(shop: Callab
     assert sorted(id_ for (id_,) in project.rows("days", "id")) == [1, 3, 4]
 
 
+@pytest.mark.parametrize("type_", ["date not null", *long("datetime null", "datetime(6) null")])
+def test_a_date_without_a_month_or_a_day_in_the_identifier_does_not_keep_the_others_out(
+    shop: Callable[..., MySQLProject], type_: str
+) -> None:
+    """These lie among the other dates, so that no bound leaves them out: one of them would fail its container for ever."""
+    word = "date" if type_.startswith("date ") else "datetime"
+    project = shop(incremental=[f"days:value:{word}!upsert"], containers={"days": {"partition_by": "month"}})
+    project.execute(f"create table days (id int primary key, value {type_}, key (value))", "set session sql_mode = ''")
+    values = ["2023-12-31", "2024-00-00", "2024-00-10", "2024-01-00", "2024-12-00", "0000-00-00", "2024-12-01", "2022-00-00"]
+    listed = ", ".join(f"({number}, '{value}')" for number, value in enumerate(values))
+    project.execute(f"insert into days values {listed}")
+    line = project.one("days")
+    assert line["status"] == "warning" and line["message"].startswith("6 rows of the source are left out"), line
+    assert sorted(id_ for (id_,) in project.rows("days", "id")) == [0, 6]
+    project.execute("set session sql_mode = ''", "insert into days values (8, '2024-12-02'), (9, '2025-03-00')")
+    line = project.one("days")
+    assert line["status"] == "warning" and line["message"].startswith("7 rows"), line
+    assert str(line["watermark"]["new"]).startswith("2024-12-02"), "the highest date has no day, and is no watermark"
+    assert project.audit("days")["days"]["status"] == "equal"
+    accepted = line["message"].partition("where: '")[2].partition("'}}")[0].replace("''", "'")
+    project.configure(containers={"days": {"partition_by": "month", "where": accepted}})
+    assert project.one("days")["status"] in ("synced", "skipped")
+    assert sorted(id_ for (id_,) in project.rows("days", "id")) == [0, 6, 8]
+
+
+@pytest.mark.long
+def test_dates_of_very_many_years_are_looked_through_for_those_without_a_month(shop: Callable[..., MySQLProject]) -> None:
+    project = shop(incremental=["days:value:date!upsert"])
+    project.execute("create table days (id int primary key, value date)", "set session sql_mode = ''")
+    project.execute("insert into days values (1, '0900-01-01'), (2, '1500-00-00'), (3, '2024-01-00'), (4, '2024-01-01')")
+    assert project.one("days")["message"].startswith("2 rows of the source are left out")
+    assert sorted(id_ for (id_,) in project.rows("days", "id")) == [1, 4]
+
+
 @pytest.mark.long
 def test_zero_dates_are_null_if_the_user_says_so(shop: Callable[..., MySQLProject]) -> None:
     """The message of the refusal names this way out."""

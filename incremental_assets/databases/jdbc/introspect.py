@@ -16,7 +16,7 @@ from incremental_assets.core.errors import ConfigurationError, SourceError, Sour
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.names import backticked
 from incremental_assets.core.spark_types import UnknownType, type_text
-from incremental_assets.databases.jdbc.queries import FALSE, quoted, relation
+from incremental_assets.databases.jdbc.queries import FALSE, calendar_predicate, quoted, relation
 from incremental_assets.databases.jdbc.session import JdbcSession
 from incremental_assets.databases.jdbc.types import UNKNOWN, base_of, spark_type
 
@@ -69,7 +69,8 @@ class JdbcCatalog:
         ends: list[int] = []
         for column in columns:
             name = quoted(column)
-            query = f'select min({name}) as "c0", max({name}) as "c1" from {relation(self._schema, table)}'
+            where = f" where {calendar_predicate(cursor_type, name)}" if cursor_type.is_time else ""
+            query = f'select min({name}) as "c0", max({name}) as "c1" from {relation(self._schema, table)}{where}'
             ends += [value_of(cursor_type, text, column) for text in self._session.texts(query, 2)[0] if text is not None]
         return (min(ends), max(ends)) if ends else None
 

@@ -25,14 +25,16 @@ from incremental_assets.databases.jdbc.queries import (
     TRUE,
     identifier_expression,
     null_predicate,
+    placed_predicate,
     quoted,
     relation_of,
     scope_predicate,
+    unplaced_predicate,
     where_clause,
 )
 from incremental_assets.databases.jdbc.session import JdbcSession
 from incremental_assets.databases.jdbc.types import Carried, carried_columns
-from incremental_assets.databases.source import Highest
+from incremental_assets.databases.source import Highest, Unplaced
 from incremental_assets.delta.hashed_rows import canonical_text, checksums, hash_of
 from incremental_assets.delta.sql import partition_start
 
@@ -111,7 +113,7 @@ class JdbcReader:
         container, identifier = self.container, self.container.identifier
         assert identifier is not None
         found: list[int] = []
-        where = " and ".join(where_clause(container)) or TRUE
+        where = " and ".join([*where_clause(container), *placed_predicate(container)]) or TRUE
         for name in identifier.columns:
             text = self.session.texts(f'select max({quoted(name)}) as "c0" from {relation_of(container)} where {where}', 1)[0][0]
             if text is not None:
@@ -177,8 +179,11 @@ class JdbcReader:
     def expect_readable(self) -> None:
         """Nothing: databases have no common word for a view that they cannot read. It fails its sync."""
 
-    def unplaced(self) -> None:
-        """None: JDBC has no word for values such as infinity. They fail the read."""
+    def unplaced(self) -> Unplaced | None:
+        """See ``SourceDatabase.unplaced``. JDBC has no word for numbers such as NaN, which fail the read."""
+        others = unplaced_predicate(self.container)
+        rows = 0 if others is None else self._count(" and ".join([f"({others})", *where_clause(self.container)]))
+        return Unplaced(rows, " and ".join(placed_predicate(self.container))) if rows else None
 
     def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
         """See ``SourceDatabase.partitions_with_values``."""

@@ -14,7 +14,7 @@ from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ON_UPDATE, ColumnEvidence, ListedContainer, TableEvidence
 from incremental_assets.databases.mysql.connection import MySQLAddress, MySQLConnection, Row, source_errors
-from incremental_assets.databases.mysql.queries import quoted
+from incremental_assets.databases.mysql.queries import is_zero_date, quoted, whole_predicate
 
 _KINDS = {"BASE TABLE": Kind.TABLE, "SYSTEM VERSIONED": Kind.TABLE, "VIEW": Kind.VIEW}
 _TABLES = """
@@ -85,6 +85,8 @@ class MySQLCatalog:
                 for end, aggregate in enumerate(("min", "max")):
                     query = f"select {aggregate}({name}) from {quoted(self._schema)}.{quoted(table)}{dated}"
                     text = self._connection.rows(query)[0][0]
+                    if text is not None and cursor_type.is_time and is_zero_date(text):  # it has a year
+                        text = self._connection.rows(f"{query} and {whole_predicate(name)}")[0][0]
                     if text is not None:
                         ends[end].append(parse_value(cursor_type, text))
             return (min(ends[0]), max(ends[1])) if ends[0] else None

@@ -7,13 +7,17 @@ All SQL text of this package is made of the functions here: names are quoted by 
 hexadecimal digits of their bytes. The only free text is the ``where:`` of the YAML, whose author could run any SQL anyway.
 """
 
+from collections.abc import Mapping
+
 from incremental_assets.core.container import Container, SourceColumn
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.databases.text_predicates import TextPredicates
 
 _FIRST = "date'0001-01-01'"
-"""The first day that is no zero date. Of these, those with a year but without a month or a day are refused when they are read."""
+"""The first day that is no zero date, but for those with a year and without a month or a day."""
+_MOST_YEARS = 100
+"""Up to so many years are looked through by an index for dates without a month or a day."""
 _DAY_0 = 719_528
 """What ``to_days`` gives for 1970-01-01."""
 _LITERAL = {CursorType.DATE: "date", CursorType.TIMESTAMP_NTZ: "timestamp", CursorType.TIMESTAMP: "timestamp"}
@@ -44,11 +48,8 @@ class _Predicates(TextPredicates):
         return f"{_LITERAL[cursor_type]}'{text}'"
 
     def placed(self, container: Container) -> list[str]:
-        """Zero dates lie below all others. To MySQL, one ``is null`` where the column is NOT NULL."""
-        return [
-            f"{name} >= {_FIRST}" if column.not_null else f"({name} is null or {name} >= {_FIRST})"
-            for name, column in ((quoted(column.name), column) for column in _timed(container))
-        ]
+        """None of these columns has a zero date, or one without a month or a day."""
+        return [*dated_predicate(container), *(f"coalesce({whole_predicate(quoted(column.name))}, true)" for column in _timed(container))]
 
     def greater(self, one: str, other: str) -> str:
         return f"greatest(coalesce({one}, {other}), coalesce({other}, {one}))"
@@ -58,9 +59,50 @@ def _timed(container: Container) -> list[SourceColumn]:
     return [column for column in container.placed_by if column.base in ("date", "datetime", "timestamp")]
 
 
-def unplaced_predicate(container: Container) -> str | None:
-    """A condition for the rows with a zero date in a column by which they are placed; None if there is no such column."""
-    return " or ".join(f"{quoted(column.name)} < {_FIRST}" for column in _timed(container)) or None
+def is_zero_date(text: str) -> bool:
+    """Whether a date, or date and time, has no month or no day: MySQL's zero dates."""
+    return text[5:7] == "00" or text[8:10] == "00"
+
+
+def whole_predicate(column: str) -> str:
+    """A condition for the dates that have a month and a day. ``column``: its quoted name."""
+    return f"(month({column}) > 0 and dayofmonth({column}) > 0)"
+
+
+def dated_predicate(container: Container) -> list[str]:
+    """Conditions for the rows that have no zero date in a column by which they are placed. An index knows them: zero dates lie below all
+    others, but for those with a year. To MySQL, one ``is null`` where the column is NOT NULL."""
+    return [
+        f"{name} >= {_FIRST}" if column.not_null else f"({name} is null or {name} >= {_FIRST})"
+        for name, column in ((quoted(column.name), column) for column in _timed(container))
+    ]
+
+
+def timed_columns(container: Container) -> Mapping[str, bool]:
+    """The quoted columns by which rows are placed and which may have zero dates, and whether these may have a year."""
+    return {quoted(column.name): column.base != "timestamp" for column in _timed(container)}
+
+
+def years_query(container: Container, column: str) -> str:
+    """The query for the first and the last year of a column. ``column``: its quoted name."""
+    return f"select year(min({column})), year(max({column})) from {relation(container)} where {column} >= {_FIRST}"
+
+
+def unplaced_predicate(column: str, years: tuple[int, int] | None) -> str:
+    """A condition for the rows with a zero date in a column, for which its index is enough. ``years``: the first and the last that it has;
+    None if it cannot have zero dates with a year, or has no dates."""
+    if years is None:
+        return f"{column} < {_FIRST}"
+    first, last = years
+    if last - first >= _MOST_YEARS:
+        return f"({column} < {_FIRST} or month({column}) = 0 or dayofmonth({column}) = 0)"
+    # Before the first day of each month there are its dates without a day, and before those of January the dates without a month.
+    ends = [(f"{year:04}-{0 if month == 1 else month:02}-00", f"{year:04}-{month:02}-01") for year, month in _months(first, last)]
+    return " or ".join([f"({column} < {_FIRST}", *(f"{column} >= date'{a}' and {column} < date'{b}'" for a, b in ends)]) + ")"
+
+
+def _months(first: int, last: int) -> list[tuple[int, int]]:
+    return [(year, month) for year in range(first, last + 1) for month in range(1, 13)]
 
 
 _PREDICATES = _Predicates()

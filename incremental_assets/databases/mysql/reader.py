@@ -14,7 +14,9 @@ from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
 from incremental_assets.databases.mysql.queries import (
+    dated_predicate,
     identifier_expression,
+    is_zero_date,
     null_predicate,
     partition_value,
     placed_predicate,
@@ -22,8 +24,10 @@ from incremental_assets.databases.mysql.queries import (
     relation,
     scope_predicate,
     text_literal,
+    timed_columns,
     unplaced_predicate,
     where_clause,
+    years_query,
 )
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
@@ -107,9 +111,10 @@ class MySQLReader(MySQLSession):
         assert identifier is not None
         found: list[int] = []
         for name in identifier.columns:
-            where = " and ".join([*where_clause(container), *placed_predicate(container)]) or "true"
-            text = self.value(f"select max({quoted(name)}) from {relation(container)} where {where}")
-            if text is not None and not is_zero_date(text):
+            text = self._greatest(name, dated_predicate(container))
+            if text is not None and is_zero_date(text):  # it has a year, and no index tells such dates from others
+                text = self._greatest(name, placed_predicate(container))
+            if text is not None:
                 found.append(parse_value(identifier.cursor_type, text))
         seen = max(found, default=None)
         # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
@@ -118,6 +123,11 @@ class MySQLReader(MySQLSession):
             return Highest(seen, seen, self._last_drawn() if identifier.sequence == AUTO_INCREMENT else None, clock)
         below = clock - int(self.margin_seconds * MICROS_PER_SECOND)
         return Highest.limited(seen, self._on_axis(identifier, clock), self._on_axis(identifier, below), clock)
+
+    def _greatest(self, name: str, conditions: Sequence[str]) -> str | None:
+        """The greatest value of a column in the rows for which the conditions hold."""
+        where = " and ".join([*where_clause(self.container), *conditions]) or "true"
+        return self.value(f"select max({quoted(name)}) from {relation(self.container)} where {where}")
 
     def lowest(self) -> int | None:
         """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one."""
@@ -221,12 +231,18 @@ class MySQLReader(MySQLSession):
 
     def unplaced(self) -> Unplaced | None:
         """See ``SourceDatabase.unplaced``."""
-        others = unplaced_predicate(self.container)
-        if others is None:
+        columns = timed_columns(self.container)
+        if not columns:
             return None
+        others = " or ".join(unplaced_predicate(one, self._years(one) if may_have else None) for one, may_have in columns.items())
         parts = [f"({others})", *where_clause(self.container)]
         rows = int(self.value(f"select count(*) from {relation(self.container)} where {' and '.join(parts)}"))
         return Unplaced(rows, " and ".join(placed_predicate(self.container))) if rows else None
+
+    def _years(self, column: str) -> tuple[int, int] | None:
+        """The first and the last year of a column, whose name is quoted; None if it has no dates."""
+        first, last = self.rows(years_query(self.container, column))[0]
+        return None if first is None or last is None else (int(first), int(last))
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
@@ -252,11 +268,6 @@ class MySQLReader(MySQLSession):
 
 
 _NULL = "'NULL'"
-
-
-def is_zero_date(text: str) -> bool:
-    """Whether a date, or date and time, has no month or no day: MySQL's zero dates."""
-    return text[5:7] == "00" or text[8:10] == "00"
 
 
 def _hashed(carried: Carried) -> str:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.databases.mysql.connection import source_errors
-from incremental_assets.databases.mysql.queries import relation
-from incremental_assets.databases.mysql.reader import MySQLReader, is_zero_date
+from incremental_assets.databases.mysql.queries import is_zero_date, relation
+from incremental_assets.databases.mysql.reader import MySQLReader
 from incremental_assets.databases.mysql.types import Carried, Wire
 from incremental_assets.delta.local_rows import arrow_schema
 

@@ -4,14 +4,14 @@ Belongs here: what differs for such a role. Does not belong: the transaction of 
 """
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import psycopg
 from psycopg import sql
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import SourceError
-from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
+from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress, ask
 from incremental_assets.databases.postgres.queries import relation
 
 NOT_GRANTED = """
@@ -46,7 +46,27 @@ def expect_granted(address: PostgresAddress, container: Container, denied: Colle
     grant = sql.SQL("GRANT SELECT ({}) ON {} TO {};").format(
         sql.SQL(", ").join(map(sql.Identifier, names)), sql.Identifier(container.schema, container.name), sql.Identifier(address.user)
     )
+    # Without its key, or the column that it is followed by, the container would be another one.
+    needed = {*container.primary_key, *(column.name for column in container.placed_by)}
+    leave = f"Leave them out: containers: {{{container.name}: {{exclude_columns: [{', '.join(names)}]}}}}; or let it read them"
+    remedy = "Let it read them" if needed & set(names) else leave
     raise SourceError(
-        f"{container.label}: the role {address.user} may not read {', '.join(names)}. Leave them out: containers: {{{container.name}: "
-        f"{{exclude_columns: [{', '.join(names)}]}}}}; or let it read them: {grant.as_string(None)} Nothing was read."
+        f"{container.label}: the role {address.user} may not read {', '.join(names)}. {remedy}: {grant.as_string(None)} Nothing was read."
     )
+
+
+@contextlib.contextmanager
+def column_errors(address: PostgresAddress, container: Container) -> Iterator[None]:
+    """Raises the refusal of a query inside the block as SourceError that names the columns, if our role is granted others of the table.
+
+    The server's message names the table alone, and the transaction of the query has failed, so that another connection asks.
+    """
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege:
+        with contextlib.suppress(psycopg.Error), contextlib.closing(address.connect()) as other:
+            name = sql.Identifier(container.schema, container.name).as_string(None)
+            denied = {str(row[0]) for row in ask(other, NOT_GRANTED, {"r": name})}
+            if any(column.name not in denied for column in container.columns):
+                expect_granted(address, container, denied)
+        raise

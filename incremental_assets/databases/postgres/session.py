@@ -6,7 +6,6 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.limits import Limits
-from incremental_assets.databases.postgres.column_grants import NOT_GRANTED, begin_with_columns, expect_granted
+from incremental_assets.databases.postgres.column_grants import NOT_GRANTED, begin_with_columns, column_errors, expect_granted
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask
 from incremental_assets.databases.postgres.failures import source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
@@ -249,8 +248,10 @@ class PostgresSession:
         return self.address.reason_against_libpq()
 
     # ------------------------------------------------------------------ one query
-    def _errors(self) -> AbstractContextManager[None]:
-        return source_errors(self.container.label, self.address, self._regclass())
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        with source_errors(self.container.label, self.address, self._regclass()), column_errors(self.address, self.container):
+            yield
 
     def read_failure(self, said: str, what: str) -> SourceError:
         """The error for a read over another connection. ``said``: the server's message. ``what``: what has failed."""
