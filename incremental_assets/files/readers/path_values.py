@@ -24,8 +24,8 @@ IS = "_incremental_assets_is"
 """The struct with which rows travel: the key and time of their file, and the texts that its folders say."""
 
 
-def names_of(files: Iterable[ReadFile]) -> tuple[str, ...]:
-    """The columns that the folders of files name. Files whose folders cannot be understood are left out."""
+def names_of(files: Iterable[ReadFile], always: str | None = None) -> tuple[str, ...]:
+    """The columns that the folders of files name, and the one that is there ``always``. Folders that cannot be understood are left out."""
     found: dict[str, str] = {}
     for file in files:
         try:
@@ -34,12 +34,14 @@ def names_of(files: Iterable[ReadFile]) -> tuple[str, ...]:
             continue
         for name in names:
             found.setdefault(name.lower(), name)
+    if always is not None:
+        found.setdefault(always.lower(), always)
     return tuple(found.values())
 
 
-def are_columns(files: Iterable[ReadFile], known: Sequence[Column]) -> bool:
+def are_columns(files: Iterable[ReadFile], known: Sequence[Column], always: str | None) -> bool:
     """Whether the folders' names become columns. ``known``: those of the table; none: it is loaded for the first time, or anew."""
-    names = {name.lower() for name in names_of(files)}
+    names = {name.lower() for name in names_of(files, always)}
     return bool(names) and (not known or any(column.name.lower() in names for column in known))
 
 
@@ -55,7 +57,8 @@ class PathValues(LadderRows):
         self.refused: dict[str, str] = {}
         self.texts: dict[str, list[str | None]] = {}
         known = {column.name.lower(): column for column in staged.known}
-        self.names = names_of(files) if are_columns(files, staged.known) else ()
+        always = staged.reading.folders
+        self.names = names_of(files, always) if are_columns(files, staged.known, always) else ()
         for file in files if self.names else ():
             try:
                 own = {name.lower(): text for name, text in path_columns(file.path).items()}

@@ -70,6 +70,7 @@ class Reading:
     limits: Limits = field(default_factory=Limits)
     cuts_times: bool = False
     by_line: bool = False
+    ``folders``: a column of folders that is always there, whether the folders of some files name it or not.
     valueless: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -81,6 +82,7 @@ class Reading:
     def option(self, *names: str) -> str | None:
         """Returns the text of the first option with one of these names (in lower case), as Spark ignores the case; None: it is not set."""
         return next((_as_text(value) for name, value in self.options.items() if name.lower() in names), None)
+    folders: str | None = None
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns the texts of an option that may be a list; empty: it is not set."""
