@@ -15,7 +15,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.formats import LadderRows, StagedFiles
-from incremental_assets.files.readers.reading import RESERVED, ReadFile, Reading, refusal
+from incremental_assets.files.readers.reading import TAKEN, ReadFile, Reading, refusal, reserved
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -65,9 +65,9 @@ class PathValues(LadderRows):
             except ValueError as error:
                 self.refused[file.key] = refusal(file, f"{error}. Rename the folders")
                 continue
-            reserved = RESERVED & own.keys()
-            if reserved:
-                self.refused[file.key] = refusal(file, f"its folders name a column {min(reserved)}, which is the table's own. Rename them")
+            taken = reserved(own, known)
+            if taken:
+                self.refused[file.key] = refusal(file, f"its folders name a column {TAKEN}: {' and '.join(taken)}")
                 continue
             self.texts[file.key] = [own.get(name.lower()) for name in self.names]
         self.columns = tuple(known[name.lower()] for name in self.names if name.lower() in known)
