@@ -230,6 +230,7 @@ class ContainerOptions:
     on_null: OnNull = OnNull.INCLUDE
     exclude_columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
+    binary_columns: tuple[str, ...] = ()
     readers: int | None = None
     deletion_vectors: bool = True
     cluster: bool = False
@@ -296,8 +297,8 @@ class Partitioning:
     width: int | None = None
     batch: bool = False
     by_file: bool = False
-
     folders: FolderColumn | None = None
+
     @property
     def word(self) -> str | int | None:
         """The value of ``partition_by`` in the YAML that means this partitioning."""
@@ -305,10 +306,10 @@ class Partitioning:
             return self.folders.name if self.folders is not None else "file"
         return self.granularity.value if self.granularity else "batch" if self.batch else self.width
 
-
     def of_file(self, key: str) -> str:
         """The key of the partition of the file with this key, where files are partitions."""
         return key if self.folders is None else self.folders.partition_of(key)
+
 
 @dataclass(frozen=True)
 class Container:
@@ -379,9 +380,9 @@ class Container:
         """By what the rows are cut into partitions, as text; None if there are no partitions."""
         if self.partitioning is None or self.axis is None:
             return None
-        return f"{self.partitioning.word} of {'/'.join(self.axis.columns)}"
         if self.partitioning.folders is not None:
             return self.partitioning.folders.signature
+        return f"{self.partitioning.word} of {'/'.join(self.axis.columns)}"
 
     @property
     def along_axis(self) -> "Container":
@@ -446,7 +447,8 @@ class Container:
     def settings_text(self) -> str:
         """The settings of the YAML that decide which rows and columns are read, as JSON. It is stored: another text has all rows read."""
         options = self.options
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
+        binary = [sorted(options.binary_columns)] if options.binary_columns else []
+        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value, *binary])
 
     @property
     def lag_window(self) -> LagWindow:
