@@ -24,7 +24,17 @@ CALL = re.compile(r"\b[a-z_0-9]+\($")
 QUOTING = {
     "assignments",
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
-    *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
+    "sql_text",
+    *(
+        "scope_predicate",
+        "window_predicate",
+        "file_predicate",
+        "folder_predicate",
+        "partition_start",
+        "partition_of",
+        "identifier_expression",
+        "align",
+    ),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
     "among",  # conditions for the engine of delta-rs
     *("cursor_value", "window_condition", "identifier_value"),

@@ -112,6 +112,11 @@ def test_containers_whose_jobs_would_have_one_name_are_refused_and_the_others_go
     folder.mkdir()
     other = (shop.path / "defs" / "shop" / "defs.yaml").read_text(encoding="utf-8").replace("name: shop", "name: shop__eu\n  schema: eu")
     (folder / "defs.yaml").write_text(other, encoding="utf-8")
+    for further in (["--dry-run"], [], ["shop"]):  # before there is any, with new ones of both, and with one that is stored
+        _, lines, said = shop.cli("catalog", *further, "--json")
+        shown = {line["container"]: line["trouble"] for line in lines if line["trouble"]}
+        assert {"shop/eu__orders", "shop/eu"} <= set(shown) <= {"shop/eu__orders", "shop__eu/orders", "shop/eu"}, said
+        assert ("shop__eu/orders" in shown) is (further != ["shop"]) and "shop__eu/orders" in shown["shop/eu__orders"]
     for _ in range(2):  # with new catalogs, and with those that are stored
         _, lines, said = shop.cli("sync", "--json", check=1)
         failed = {line["container"]: line["message"] for line in lines if line["status"] == "failed"}

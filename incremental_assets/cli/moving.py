@@ -52,7 +52,7 @@ def catalog(
 
     With the word remove it hides containers until they are recreated; their Delta tables stay.
     """
-    from incremental_assets.dagster.catalog_command import catalog_records, remove_containers
+    from incremental_assets.dagster.catalog_command import catalog_records, name_collisions, remove_containers
     from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -74,21 +74,26 @@ def catalog(
     config = {k: v for k, v in (("prune", prune), ("recreate", recreate), ("include", include)) if v is not None}
     failed = False
     chosen = [find_datastore(datastores, name) for name in names] or datastores
-    with command_line_instance() as instance, recorded_together():
-        for store in chosen:
-            try:
-                records = catalog_records(store, instance, config, dry_run, say)
-            except ConfigurationError:
-                raise
-            except SyncError as error:
-                failed = True
-                say(str(error))
-                continue
+    found: dict[str, list[dict[str, Any]]] = {}
+    try:
+        with command_line_instance() as instance, recorded_together():
+            for store in chosen:
+                try:
+                    found[store.name] = catalog_records(store, instance, config, dry_run, say)
+                except ConfigurationError:
+                    raise
+                except SyncError as error:
+                    failed = True
+                    say(str(error))
+    finally:
+        # Which names collide is known once all catalogs are there.
+        name_collisions(datastores, [record for records in found.values() for record in records])
+        for name, records in found.items():
             if as_json:
                 for record in records:
                     out(record)
             else:
-                print_catalog(store.name, records)
+                print_catalog(name, records)
     raise typer.Exit(1 if failed else 0)
 
 

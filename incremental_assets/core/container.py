@@ -13,6 +13,7 @@ from typing import Literal
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.metadata_documents import MetadataSettings
@@ -229,6 +230,7 @@ class ContainerOptions:
     on_null: OnNull = OnNull.INCLUDE
     exclude_columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
+    binary_columns: tuple[str, ...] = ()
     readers: int | None = None
     deletion_vectors: bool = True
     cluster: bool = False
@@ -286,7 +288,8 @@ class Partitioning:
     """The partitioning of a container. Exactly one of ``granularity``, ``width`` and ``by_file`` is set.
 
     ``granularity`` with ``first``, the start of the first partition in units of the cursor type; ``width``: the number of integers in a
-    partition; ``batch``: each integer is a partition, and ``width`` is 1; ``by_file``: each file is a partition.
+    partition; ``batch``: each integer is a partition, and ``width`` is 1; ``by_file``: each file is a partition or, with ``folders``, all
+    files whose folders have the same value of that column.
     """
 
     granularity: Granularity | None = None
@@ -294,13 +297,18 @@ class Partitioning:
     width: int | None = None
     batch: bool = False
     by_file: bool = False
+    folders: FolderColumn | None = None
 
     @property
     def word(self) -> str | int | None:
         """The value of ``partition_by`` in the YAML that means this partitioning."""
         if self.by_file:
-            return "file"
+            return self.folders.name if self.folders is not None else "file"
         return self.granularity.value if self.granularity else "batch" if self.batch else self.width
+
+    def of_file(self, key: str) -> str:
+        """The key of the partition of the file with this key, where files are partitions."""
+        return key if self.folders is None else self.folders.partition_of(key)
 
 
 @dataclass(frozen=True)
@@ -372,6 +380,8 @@ class Container:
         """By what the rows are cut into partitions, as text; None if there are no partitions."""
         if self.partitioning is None or self.axis is None:
             return None
+        if self.partitioning.folders is not None:
+            return self.partitioning.folders.signature
         return f"{self.partitioning.word} of {'/'.join(self.axis.columns)}"
 
     @property
@@ -437,7 +447,8 @@ class Container:
     def settings_text(self) -> str:
         """The settings of the YAML that decide which rows and columns are read, as JSON. It is stored: another text has all rows read."""
         options = self.options
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
+        binary = [sorted(options.binary_columns)] if options.binary_columns else []
+        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value, *binary])
 
     @property
     def lag_window(self) -> LagWindow:

@@ -123,7 +123,8 @@ def decode_path(key: str) -> str | None:
 # ---------------------------------------------------------------- columns of a path
 HIVE_FOLDER = re.compile(r"([^=/]+)=([^/]*)")
 """Matches a folder of which Hive and Spark say that it is a value of a column: ``month=01``."""
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What a folder says instead of a value, where there is none."""
 
 
 def path_columns(path: str) -> dict[str, str | None]:
@@ -140,7 +141,7 @@ def path_columns(path: str) -> dict[str, str | None]:
         except UnicodeError:
             raise ValueError(f"the folder {shown_path(match[0])!r} has bytes that are no UTF-8") from None
         name = spelt.setdefault(name.lower(), name)
-        value = None if text == _HIVE_NULL else text
+        value = None if text == HIVE_NULL else text
         if found.setdefault(name, value) != value:
             raise ValueError(f"its folders have two values of {name}")
     return found

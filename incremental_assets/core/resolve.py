@@ -76,6 +76,7 @@ def resolve(
     known(options.exclude_columns, "exclude_columns")
     known(options.primary_key, "primary_key")
     known(options.text_columns, "text_columns")
+    known(options.binary_columns, "binary_columns")
     columns = tuple(c for c in table.columns if c.name not in options.exclude_columns and c.name not in left_out)
     if not columns and not left_out:
         raise ConfigurationError(f"{label}: exclude_columns leaves no column.")
@@ -164,6 +165,7 @@ def resolve(
             f"{label}: upsert needs a primary key, and the source declares none. "
             f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
         )
+    _check_binary(label, options, (*key, *(identifier.columns if identifier else ()), *(axis.columns if axis else ())))
     _check_deletes(label, columns, strategy, options)
     enforced = bool(key) and tuple(key) == table.primary_key
     return Container(
@@ -190,6 +192,17 @@ def resolve(
         heirs=table.heirs,
         left_out=left_out,
     )
+
+
+def _check_binary(label: str, options: ContainerOptions, found_by: Sequence[str]) -> None:
+    """``found_by``: the columns by whose values rows are found."""
+    for name in options.binary_columns:
+        if name in found_by:
+            raise ConfigurationError(
+                f"{label}: binary_columns: rows are found by the values of {name!r}, which can be no bytes. Leave it out there."
+            )
+        if name in options.text_columns or name in options.exclude_columns:
+            raise ConfigurationError(f"{label}: {name!r} is in binary_columns, and also excluded or read as text. Say one of them.")
 
 
 def key_of(table: SourceTable, options: ContainerOptions) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from incremental_assets.catalog.diff import Change
 from incremental_assets.catalog.operation import hide
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.dagster.catalog_asset import CatalogConfig, catalog_options, run_catalog
-from incremental_assets.dagster.loading import Datastore, find_datastore, reload_catalog
+from incremental_assets.dagster.loading import Datastore, find_datastore, refuse_collisions, reload_catalog
 from incremental_assets.dagster.project import current_project
 
 
@@ -29,7 +29,7 @@ def catalog_records(
     if dry_run:
         options = catalog_options(CatalogConfig.model_validate(config), component.settings())
         outcome = component.take_catalog(component.store(current_project()).load(instance), options, progress)
-        definitions = component.definitions(outcome.catalog)
+        datastore.definitions = definitions = component.definitions(outcome.catalog)
     else:
         run = run_catalog(component, datastore.definitions, instance, "command line", config)
         problem = run.refused or run.failure
@@ -42,6 +42,14 @@ def catalog_records(
     records = [_record(d, changes.get(d.table.name, {}), troubles.get(d.table.name)) for d in definitions]
     pruned = [name for name, difference in changes.items() if difference["change"] == Change.PRUNED.value]
     return records + [_forgotten(f"{component.name}/{name}") for name in pruned]
+
+
+def name_collisions(datastores: Sequence[Datastore], records: Sequence[dict[str, Any]]) -> None:
+    """Says in the records, once all catalogs of the command are taken, which containers are not synced because of others' names."""
+    refuse_collisions(datastores)
+    refused = {f"{one.name}/{name}": str(error) for one in datastores for name, error in one.refused.items()}
+    for record in records:
+        record["trouble"] = record["trouble"] or refused.get(record["container"])
 
 
 def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], instance: dg.DagsterInstance) -> list[str]:

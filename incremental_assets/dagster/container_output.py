@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.core.errors import EmptyRefused
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
 from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_without_event
@@ -22,7 +23,7 @@ from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.sql import file_predicate, scope_predicate
+from incremental_assets.delta.sql import file_predicate, folder_predicate, scope_predicate
 from incremental_assets.delta.write import commit
 from incremental_assets.delta.write_batch import WriteResult
 
@@ -126,6 +127,8 @@ def container_predicate(context: dg.InputContext, windows: Mapping[str, Any]) ->
     Containers have windows of their own: the first one reaches down to −∞ and the last one up to ∞, so that rows outside Dagster's time
     windows are loaded too.
     """
+    if windows.get("folders"):
+        return folder_predicate(FolderColumn(**windows["folders"]), list(context.asset_partition_keys))
     if windows.get("by_file"):
         return file_predicate(list(context.asset_partition_keys))
     identifier, partitions = from_windows_metadata(windows, context.asset_partitions_def, context.instance)

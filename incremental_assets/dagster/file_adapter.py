@@ -73,7 +73,8 @@ class FileAdapter:
         DagsterFilePartitions(instance, self.definition).repair(plan)
         keys = [file.key for file in plan.due]
         # A refresh of given partitions also names those whose files are gone: their rows are removed in the same run.
-        return plan, keys if request.keys is None else [*keys, *plan.drop]
+        of_run = keys if request.keys is None else [*keys, *plan.drop]
+        return plan, list(dict.fromkeys(map(self.definition.partition_of, of_run)))
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
@@ -114,13 +115,14 @@ class FileAdapter:
             "files/format": definition.format.value,
             "dagster/column_schema": dg.TableSchema(
                 [
-                    dg.TableColumn(FILE.name, FILE.type, description="the file, by its partition's key"),
+                    dg.TableColumn(FILE.name, FILE.type, description="the file: its path, encoded"),
                     dg.TableColumn(MODIFIED.name, MODIFIED.type, description="when it was modified"),
                 ]
             ),
             WINDOWS_METADATA: windows_metadata(container),
         }
-        what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, each one partition."
+        each = "each one partition" if definition.folders is None else f"partitioned by {definition.folders.name} of their folders"
+        what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, {each}."
         return dg.AssetSpec(
             container_key(container),
             deps=[self._source_key],

@@ -28,13 +28,17 @@ class DagsterFilePartitions:
         Where the list is empty although files were synced, it was lost with DAGSTER_HOME, and all keys are added again. Partitions of
         deleted files that an earlier sync had to leave, as an unfinished run named them, are removed.
         """
-        keys = self.instance.get_dynamic_partitions(self._name)
+        keys, of = self.instance.get_dynamic_partitions(self._name), self.definition.partition_of
         if plan.known and not keys:
-            add_keys(self.instance, partitions_definition(self.definition), list(plan.known))
+            add_keys(self.instance, partitions_definition(self.definition), list(dict.fromkeys(map(of, plan.known))))
         # Only if the plan skips is it certain that the manifest knows all files that have rows in the table.
         if plan.action is Action.SKIP:
             listed = plan.listed
-            self.remove([key for key in keys if key not in listed.stamps and key not in plan.known and not listed.may_hide(key)])
+            if self.definition.folders is None:
+                self.remove([key for key in keys if key not in listed.stamps and key not in plan.known and not listed.may_hide(key)])
+            elif not listed.unseen:
+                there = {of(key) for key in (*listed.stamps, *plan.known)}
+                self.remove([key for key in keys if key not in there])
 
     def remove(self, keys: Sequence[str]) -> None:
         """See ``FilePartitions``.

@@ -114,11 +114,11 @@ def load_project(project: Path) -> LoadedProject:
             raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
     with collector_paused():
         loaded = LoadedProject(project, [_load(project, component) for component in components], tree)
-        _refuse_collisions(loaded.datastores)
+        refuse_collisions(loaded.datastores)
         return loaded
 
 
-def _refuse_collisions(datastores: Sequence[Datastore]) -> None:
+def refuse_collisions(datastores: Sequence[Datastore]) -> None:
     """Takes the containers out of the definitions whose jobs would have the names of others."""
     components = [datastore.component for datastore in datastores]
     names = {one.name: [*(each.container.name for each in one.definitions), *one.refused] for one in datastores}
@@ -181,7 +181,7 @@ def select_current(
     with command_line_instance() as instance:
         for datastore in chosen or project.datastores:
             ensure_catalog(project.folder, datastore, instance, progress)
-    _refuse_collisions(project.datastores)
+    refuse_collisions(project.datastores)
     selected = select(project.datastores, names, tags)
     failed: list[tuple[str, SyncError]] = []
     for datastore in chosen or project.datastores:

@@ -142,7 +142,7 @@ def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "status": worst["status"],
         "watermark": {**lines[-1]["watermark"], "previous": lines[0]["watermark"]["previous"]},
         "checks": _checks_in_one([one["checks"] for one in lines if one["checks"] is not None]),
-        "partitions": [key for one in lines for key in one["partitions"]],
+        "partitions": list(dict.fromkeys(key for one in lines for key in one["partitions"])),
         "seconds": round(sum(one["seconds"] for one in lines), 3),
         "message": "; ".join(messages),
     }

@@ -23,7 +23,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Heirs, Kind, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.yaml_text import TEMPLATE, comment_text, flow
-from incremental_assets.dagster.catalog_command import catalog_records
+from incremental_assets.dagster.catalog_command import catalog_records, name_collisions
 from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.project import enter_project
@@ -104,7 +104,10 @@ def add_datastore(project: Path, new: NewDatastore, instance: dg.DagsterInstance
         catalog_records(store, instance, {}, False, progress)
         file.write_text(yaml_of(new, store.definitions), encoding="utf-8")
         # The entries are read as a user would read them, and the ends of the identifiers that they name are looked up.
-        return catalog_records(find_datastore(load_datastores(project), new.name), instance, {}, False, progress)
+        datastores = load_datastores(project)
+        records = catalog_records(find_datastore(datastores, new.name), instance, {}, False, progress)
+        name_collisions(datastores, records)
+        return records
     except BaseException:
         for step in reversed(undo):
             step()

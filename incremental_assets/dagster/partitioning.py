@@ -6,6 +6,7 @@ window arithmetic (``core.partitions``).
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -100,6 +101,7 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
         "first": partitioning.first,
         "width": partitioning.width,
         "by_file": partitioning.by_file,
+        **({} if partitioning.folders is None else {"folders": asdict(partitioning.folders)}),
     }
 
 

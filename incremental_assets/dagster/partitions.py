@@ -110,8 +110,9 @@ def _files_between(definition: ContainerDefinition, known: Sequence[str], first:
     container = definition.container
     if first == last:
         return [first if first in known or decode_path(first) is not None else encode_path(first)]
-    gone = Manifest(lake_root(), container.key_path).files()
-    expect_known(container.label, known, [key for key in (first, last) if key not in gone])
+    assert container.partitioning is not None
+    gone = frozenset(map(container.partitioning.of_file, Manifest(lake_root(), container.key_path).files()))
+    expect_known(container, known, [key for key in (first, last) if key not in gone])
     keys = between(known, first, last)
     if not keys:
         where = "came after" if first in known and last in known else "and all files that are left lie outside of the range to"
@@ -156,16 +157,16 @@ def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     in_dagster, partitioning = partitions_definition(definition), definition.container.partitioning
     if in_dagster is None or partitioning is None or not partitioning.by_file:
         return
-    expect_known(definition.container.label, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)
+    expect_known(definition.container, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)
 
 
-def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
+def expect_known(container: Container, known: Sequence[str], keys: Sequence[str]) -> None:
     """Raises ConfigurationError for the first of ``keys`` that is not in ``known``, and names the nearest known key."""
+    folders = container.partitioning.folders if container.partitioning is not None else None
+    what = "the file's path below the folder" if folders is None else f"a value of {folders.name} of its folders"
     for key in keys:
         if key not in known:
-            raise ConfigurationError(
-                f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
-            )
+            raise ConfigurationError(f"{container.label}: there is no partition {key!r}; it is {what}.{nearest(key, known)}")
 
 
 def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:

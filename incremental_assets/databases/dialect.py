@@ -75,6 +75,7 @@ def expect_one_reader(label: str, whose: str, container: Container, apart: Mappi
         "hold_back: writers": options.hold_back is HoldBack.WRITERS,
         "readers above 1": (options.readers or 1) > 1,
         "row_security: accept": options.row_security is RowSecurity.ACCEPT,
+        "binary_columns": bool(options.binary_columns),
         "inherited": options.inherited is not None,
         **(apart or {}),
     }

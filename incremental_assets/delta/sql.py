@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from incremental_assets.core.container import Container, Identifier, Partitioning
 from incremental_assets.core.cursor_type import CursorType, format_value
-from incremental_assets.core.files import FILE
+from incremental_assets.core.files import FILE, HIVE_NULL, decode_path
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.own_rows import Axis, Box, Condition, PartitionExpr
@@ -76,6 +77,20 @@ def cursor_value(identifier: Identifier, aggregate: str) -> str:
 def file_predicate(keys: Sequence[str]) -> str:
     """A condition for the rows of the files with these partition keys."""
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
+
+
+def folder_partition(column: FolderColumn) -> str:
+    """The expression of the text by which rows belong to a partition of a container that is partitioned by a column of folders."""
+    return f"coalesce(nullif(cast({quote(column.name)} AS string), ''), {text(HIVE_NULL)})"
+
+
+def folder_predicate(column: FolderColumn, keys: Sequence[str]) -> str:
+    """A condition for the rows of these partitions of such a container. Values are compared with constants, so that files are skipped."""
+    values = [f"try_cast({text(decode_path(key) or key)} AS {column.type})" for key in keys if key != HIVE_NULL]
+    either = [f"{quote(column.name)} IN ({', '.join(values)})"] if values else []
+    if HIVE_NULL in keys:
+        either.append(f"{folder_partition(column)} = {text(HIVE_NULL)}")
+    return f"({' OR '.join(either)})" if either else "false"
 
 
 def partition_value(expr: PartitionExpr) -> str:

@@ -293,7 +293,7 @@ def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: S
 def among(*filters: tuple[str, Sequence[str]]) -> str:
     """The condition that every filter (a column and its allowed texts) holds, for the engine of delta-rs; empty without filters."""
     return " AND ".join(
-        f"{double_quoted(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters
+        f"{double_quoted(name)} IN ({', '.join(sql_text(value) for value in values)})" if values else "false" for name, values in filters
     )
 
 
@@ -302,7 +302,7 @@ def double_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
+def sql_text(value: str) -> str:
     """Quotes a text for the statements of ``query``. Unlike in Spark SQL, a backslash has no special meaning there."""
     return "'" + value.replace("'", "''") + "'"
 

@@ -117,9 +117,9 @@ class _Audit:
         order = {key: number for number, key in enumerate(found.keys)}
         different = sorted(found.different.values(), key=lambda one: order.get(one.key, len(order)))
         return Comparison(
-            keys=tuple(found.keys),
+            keys=tuple(dict.fromkeys(map(self._partition_of, found.keys))),
             rows=found.rows,
-            different=tuple(different),
+            different=self._by_partition(different),
             counts=found.counts,
             examples=found.examples,
             version=self._head.version if self._head is not None else 0,
@@ -130,7 +130,19 @@ class _Audit:
 
     # ------------------------------------------------------------------ which files are compared
     def _is_asked(self, key: str) -> bool:
-        return self._asked is None or key in self._asked
+        return self._asked is None or self._partition_of(key) in self._asked
+
+    def _partition_of(self, key: str | None) -> str | None:
+        return None if key is None else self._definition.partition_of(key)
+
+    def _by_partition(self, different: Sequence[PartitionDifference]) -> tuple[PartitionDifference, ...]:
+        """The partitions that differ. One of several files names some of those that differ, whose rows are counted."""
+        if self._definition.folders is None:
+            return tuple(different)
+        found: dict[str | None, list[PartitionDifference]] = {}
+        for one in different:
+            found.setdefault(self._partition_of(one.key), []).append(one)
+        return tuple(_together(key, ones) for key, ones in found.items())
 
     def _sorted_out(self, held: Mapping[str, StoredRows]) -> list[ReadFile]:
         """Returns the files of the folder that the lake should have, in the order of their keys. All others wait, or could not be read."""
@@ -280,6 +292,17 @@ class _Audit:
             yield f"of {gone:,} {_files(gone)} that {'is' if gone == 1 else 'are'} gone, the number of rows was compared with the manifest"
         if found.waiting:
             yield f"{found.waiting:,} {_files(found.waiting)} {'waits' if found.waiting == 1 else 'wait'} for the next sync: not compared"
+
+
+def _together(key: str | None, files: Sequence[PartitionDifference]) -> PartitionDifference:
+    """The difference of a partition, of those of its files."""
+    source, lake = (
+        Checksum(sum(one.rows for one in side), sum(one.total for one in side))
+        for side in ([one.source for one in files], [one.lake for one in files])
+    )
+    said = [f"{one.key}: {one.reason or f'{one.source.rows:,} rows in the source, {one.lake.rows:,} in the lake'}" for one in files[:NAMED]]
+    more = f" … and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
+    return PartitionDifference(key, source, lake, None if key is None else f"source and lake differ: {'; '.join(said)}{more}")
 
 
 def _at(table: LakeTable, head: Head) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from incremental_assets.core.errors import SourceError
-from incremental_assets.core.files import FileStamp, decode_path, encode_path
+from incremental_assets.core.files import FileStamp, decode_path, encode_path, shown_path
 from incremental_assets.core.globs import fixed_part
 from incremental_assets.files.definition import FileDefinition, is_above
 from incremental_assets.files.readers.reading import ReadFile
@@ -61,6 +61,10 @@ def list_files(definition: FileDefinition) -> FileListing:
         key = encode_path(path)
         if not definition.owns(path):
             others.add(key)
+            continue
+        trouble = None if definition.folders is None else definition.folders.trouble(path)
+        if trouble is not None:
+            unseen[path] = f"{shown_path(path)}: {trouble}."
             continue
         stamps[key] = stamp
         if key is not path:

@@ -27,6 +27,7 @@ from incremental_assets.core.container import (
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.globs import fixed_part, matches, rank
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.metadata_documents import MetadataSettings
@@ -45,7 +46,7 @@ class FileOptions:
 
     ``glob``, ``format``: None where the catalog operation determines them. ``read``: the options of Spark's reader for the format.
     ``types``: the Spark type by column name. ``prune``: whether the rows of files that are gone are deleted. ``cuts_times``: whether digits
-    of a time below the microsecond are left out.
+    of a time below the microsecond are left out. ``folders``: the column of folders by which it is partitioned; None: by file.
     """
 
     glob: str | None = None
@@ -54,6 +55,7 @@ class FileOptions:
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     prune: bool = False
     cuts_times: bool = False
+    folders: FolderColumn | None = None
     limits: Limits = field(default_factory=Limits)
     container: ContainerOptions = field(default_factory=ContainerOptions)
 
@@ -152,7 +154,17 @@ class FileDefinition:
     def reading(self) -> Reading:
         """How its files are read. Raises ConfigurationError for an option that must not be set."""
         own = self.options
-        return Reading(self.format, own.read, own.types, own.limits, own.cuts_times)
+        folders = None if own.folders is None else own.folders.name
+        return Reading(self.format, own.read, own.types, own.limits, own.cuts_times, folders=folders)
+
+    @property
+    def folders(self) -> FolderColumn | None:
+        """The column of folders by which it is partitioned; None where each file is a partition."""
+        return self.options.folders
+
+    def partition_of(self, file: str) -> str:
+        """The key of the partition of the file with this key."""
+        return file if self.folders is None else self.folders.partition_of(file)
 
     @cached_property
     def how(self) -> str:
@@ -197,7 +209,7 @@ class FileDefinition:
             kind=Kind.FILES,
             columns=table.columns,
             identifier=Identifier((MODIFIED.name,), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP),
-            partitioning=Partitioning(by_file=True),
+            partitioning=Partitioning(by_file=True, folders=self.folders),
             strategy=Strategy.APPEND,
             primary_key=(),
             key_is_enforced=False,

@@ -162,7 +162,7 @@ def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence
         return "their format is one that only Spark reads"
     if types is None or any(_READ_HERE[reading.format][1](column.type) is None for column in known):
         return "columns have types that only Spark knows"
-    if are_columns(files, known):
+    if are_columns(files, known, reading.folders):
         return "their folders name columns"
     return _READ_HERE[reading.format][0](reading, files)
 

@@ -123,6 +123,10 @@ class Manifest:
         """Returns the keys of all files that have a record, also of those whose rows were removed."""
         return frozenset(record.file for record in self._all() if record.file != EVERY_FILE)
 
+    def modified_since(self, modified: int) -> frozenset[str]:
+        """Returns the keys of files that have a record of a modification time from this one on."""
+        return frozenset(record.file for record in self._all() if record.modified >= modified and record.file != EVERY_FILE)
+
     def clear(self) -> None:
         """Removes all records before the whole table is replaced: a sync that breaks off then must not leave files that count as read."""
         if self.table.opened() is not None:

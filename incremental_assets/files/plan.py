@@ -7,9 +7,11 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, EmptyRefused, RebuildNeeded
 from incremental_assets.core.files import ComparedFiles, FileState, compare_files, shown_path
+from incremental_assets.core.folder_column import FolderColumn, names_in
 from incremental_assets.core.names import nearest
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.watermark import TableState
@@ -68,9 +70,11 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     """Plans one sync. Raises ConfigurationError, RebuildNeeded, LakeError or EmptyRefused. Nothing is written here."""
     container, settings = definition.container, definition.settings
     head = table.head()
-    state = _state(definition, table, head)
+    state = _state(definition, table, head, request)
     remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
     known = remembered.files
+    if definition.folders is not None and (head is None or request.reset):
+        _expect_folders(definition, definition.folders, listed)
     # Commits that the manifest does not cover: of a sync that ended before it wrote the manifest, of a RESTORE, or of another writer.
     recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
     if request.reset and head is not None and listed.unseen and not request.allow_empty:
@@ -89,7 +93,8 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     # Rows of a file that now belongs to another container are always removed: they are in that container's table as well.
     drop = tuple(key for key in gone if definition.options.prune or request.reset or key in listed.others)
     if request.keys is not None:
-        drop = tuple(key for key in drop if key in set(request.keys))
+        asked = set(request.keys)
+        drop = tuple(key for key in drop if definition.partition_of(key) in asked)
     # A disk that is not mounted looks like a folder without files. Files that went to another container are no sign of that.
     if not listed.stamps and not request.allow_empty and any(key not in listed.others for key in drop):
         raise EmptyRefused(
@@ -166,14 +171,19 @@ def _requested_files(
         return tuple(listed.stamps), ()
     if request.keys is None:
         return None, ()
-    return request.keys, _expect_one(definition, request.keys, listed, known)
+    unknown = _expect_one(definition, request.keys, listed, known)
+    if definition.folders is None:
+        return request.keys, unknown
+    asked = set(request.keys)
+    return tuple(key for key in listed.stamps if definition.partition_of(key) in asked), unknown
 
 
 def _expect_one(definition: FileDefinition, keys: Sequence[str], listed: FileListing, known: Mapping[str, FileRecord]) -> tuple[str, ...]:
     """Returns the keys that no file has. Raises ConfigurationError where a single key is given that no file has."""
-    unknown = tuple(key for key in keys if key not in listed.stamps and key not in known)
+    there = {definition.partition_of(key): None for key in (*listed.stamps, *known)}
+    unknown = tuple(key for key in keys if key not in there)
     if len(unknown) == len(keys) == 1:
-        near = nearest(unknown[0], list(listed.stamps)[:1000])
+        near = nearest(unknown[0], list(there)[:1000])
         raise ConfigurationError(f"{definition.container.label}: there is no file for the partition {unknown[0]!r}.{near}")
     return unknown
 
@@ -259,10 +269,39 @@ def _notes(facts: _Facts) -> list[str]:
     return notes
 
 
-def _state(definition: FileDefinition, table: LakeTable, head: Head | None) -> TableState | None:
+def _expect_folders(definition: FileDefinition, column: FolderColumn, listed: FileListing) -> None:
+    """Raises ConfigurationError before a first load where no folder names the column by which the files are to be partitioned."""
+    paths = [listed.path(key) for key in listed.stamps]
+    if not paths or any(map(column.names, paths)):
+        return
+    found = {name for path in paths for name in names_in(path)}
+    raise ConfigurationError(
+        f"{definition.container.label}: partition_by: no folder of its files names a column {column.name!r}, as {column.name}=… would."
+        f"{nearest(column.name, sorted(found))} Correct it, or leave partition_by out: then each file is a partition."
+    )
+
+
+def expect_same_partitions(container: Container, state: TableState | None) -> None:
+    """Raises RebuildNeeded where the files of a table were partitioned otherwise when it was loaded. ``state``: of the table.
+
+    Its partitions in Dagster would not be those of its rows; the table may not even have the column.
+    """
+    by = container.cut if container.partitioning is not None and container.partitioning.folders is not None else None
+    if state is None or state.cut == by:
+        return
+    before, now = (f"by {one}" if one is not None else "by file" for one in (state.cut, by))
+    put_back = f"partition_by: {{column: {state.cut.partition(' (')[0]}}}" if state.cut is not None else "no partition_by"
+    raise RebuildNeeded(
+        f"{container.label}: its files were partitioned {before} when its table was loaded, and are to be partitioned {now} now; nothing "
+        f"was written. To load it anew so: incremental-assets sync {container.label} --reset-watermarks. To leave it as it was, say "
+        f"{put_back} in the YAML, and the column's type as it was."
+    )
+
+
+def _state(definition: FileDefinition, table: LakeTable, head: Head | None, request: Request) -> TableState | None:
     """Returns the state that the table carries as a property; None where there is no table.
 
-    Raises LakeError for a table of another owner, RebuildNeeded for one that was not filled from files.
+    Raises LakeError for a table of another owner, RebuildNeeded for one that was not filled from files, or by other partitions.
     """
     if head is None:
         return None
@@ -273,7 +312,10 @@ def _state(definition: FileDefinition, table: LakeTable, head: Head | None) -> T
             f"{container.label}: its table was filled by {head.signature()}, and not from files. Move the table away, or give the "
             f"container another name."
         )
-    return head.state(container)
+    state = head.state(container)
+    if not request.reset:
+        expect_same_partitions(container, state)
+    return state
 
 
 def _now() -> int:

@@ -7,6 +7,7 @@ on from there.
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,13 +33,24 @@ def is_first_of_several(plan: Plan) -> bool:
 
 
 def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Request]:
-    """Returns the requests of a plan: of a refresh of more files than one run reads, one for each run; of all others the plan's own."""
+    """Returns the requests of a plan: of a refresh of more files than one run reads, one for each run; of all others the plan's own.
+
+    A partition is never divided, so that a run reads as many files more as a partition has.
+    """
     if not isinstance(definition, FileDefinition) or not isinstance(plan, FilesPlan) or plan.request.mode is not Mode.REFRESH:
         return [plan.request]
-    most, keys = definition.settings.max_files_per_run, [*(file.key for file in plan.due), *plan.drop, *plan.unknown]
-    if len(keys) <= most:
-        return [plan.request]
-    return [replace(plan.request, keys=tuple(keys[at : at + most])) for at in range(0, len(keys), most)]
+    most, files = definition.settings.max_files_per_run, Counter[str]()
+    files.update(definition.partition_of(key) for key in (*(file.key for file in plan.due), *plan.drop))
+    files.update(plan.unknown)
+    parts: list[list[str]] = [[]]
+    read = 0
+    for key, count in files.items():
+        if parts[-1] and read + count > most:
+            parts.append([])
+            read = 0
+        parts[-1].append(key)
+        read += count
+    return [plan.request] if len(parts) == 1 else [replace(plan.request, keys=tuple(part)) for part in parts]
 
 
 def next_round(plan: Plan, left: int, done: int) -> Request | None:

@@ -170,7 +170,7 @@ class FileSync(ContainerSync):
 
         Where a run ends before the events are recorded, the manifest is not written either, and the next sync does it all once more.
         """
-        self._partitions.remove([*self._drop, *self._plan.unknown])
+        self._partitions.remove([*self._partitions_gone(), *self._plan.unknown])
         self._manifest.add(self._records)
         self._attempt.done()
         if self._plan.request.audit is not None:
@@ -216,8 +216,11 @@ class FileSync(ContainerSync):
         return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed, folder, self._may_be_rewritten)
 
     def _state(self, watermark: int | None) -> TableState:
-        identifier, strategy = self._plan.container.signature, self._plan.container.strategy.value
-        return TableState(identifier, strategy, (), "files", watermark, loaded=True, valueless=self._valueless)
+        container = self._plan.container
+        cut = container.cut if self._definition.folders is not None else None
+        return TableState(
+            container.signature, container.strategy.value, (), "files", watermark, loaded=True, valueless=self._valueless, cut=cut
+        )
 
     @property
     def _reading(self) -> Reading:
@@ -263,6 +266,11 @@ class FileSync(ContainerSync):
         """Whether no file has rows in the table yet. A recheck may have found files in it that the manifest does not have."""
         plan = self._plan
         return not plan.recheck and not self._drop and not any(plan.known[key].rows for key in self._counts if key in plan.known)
+
+    @property
+    def _corrected(self) -> Mapping[str, StoredRows]:
+        """By key, the rows of files of which the manifest had other numbers than the table."""
+        return self._recheck.corrected if self._recheck is not None else {}
 
     @property
     def _counts(self) -> Mapping[str, FileCount]:
@@ -400,8 +408,7 @@ class FileSync(ContainerSync):
                 records.append(self._refused(blank(key)))
             elif state is FileState.GONE:
                 records.append(replace(blank(key), dropped=True))
-        corrected = self._recheck.corrected if self._recheck is not None else {}
-        for key, one in corrected.items():
+        for key, one in self._corrected.items():
             records.append(replace(blank(key), rows=one.rows, rejected=one.rejected, dropped=one == NO_ROWS))
         if not self._plan.whole:
             records += self._renewed_records({record.file for record in records})
@@ -444,7 +451,18 @@ class FileSync(ContainerSync):
         return {**super().metadata(), "dagster/column_schema": (FILE, MODIFIED, *self._columns)}
 
     def rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
-        """The number of rows in the table, by key, of the given files and of all files that were read or refused."""
+        """The number of rows in the table, by key, of the given partitions and of all whose files were read or refused.
+
+        Where partitions have several files, those that have lost some of them are among them.
+        """
+        if self._definition.folders is not None:
+            rows = Counter[str]()
+            for key, number in self._rows_by_file().items():
+                rows[self._definition.partition_of(key)] += number
+            gone = self._partitions_gone()
+            files = (*(file for file, state in self._states.items() if state is not FileState.WAITING), *self._corrected)
+            changed = (key for key in map(self._definition.partition_of, files) if key not in gone)
+            return {key: rows[key] for key in dict.fromkeys((*keys, *changed))}
         rows = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
         rows |= {record.file: 0 if record.dropped else record.rows for record in self._records}
         return {key: rows.get(key, 0) for key in dict.fromkeys((*keys, *self._counts, *self._refusals))}
@@ -453,10 +471,25 @@ class FileSync(ContainerSync):
         """See ``ContainerSync``. It is the sum over the records of the files; after a recheck the rows are counted in the table itself."""
         if self._plan.recheck:
             return None
+        return sum(self._rows_by_file().values())
+
+    def _rows_by_file(self) -> Mapping[str, int]:
+        """The number of rows in the table of each file that has a record, by key."""
         rows = {} if self._plan.whole else {key: record.rows for key, record in self._plan.known.items()}
-        return sum((rows | {record.file: 0 if record.dropped else record.rows for record in self._records}).values())
+        return rows | {record.file: 0 if record.dropped else record.rows for record in self._records}
+
+    def _partitions_gone(self) -> Sequence[str]:
+        """The keys of partitions whose files are all gone, with the rows that this sync has dropped."""
+        of = self._definition.partition_of
+        if self._definition.folders is None or not self._drop:
+            return self._drop
+        dropped = frozenset(self._drop)
+        left = {of(key) for key in (*self._plan.listed.stamps, *(key for key in self._plan.known if key not in dropped))}
+        return [key for key in dict.fromkeys(map(of, self._drop)) if key not in left]
 
     def partition_metadata(self, key: str) -> Mapping[str, Any]:
+        if self._definition.folders is not None:
+            return self._metadata_of_folders(key)
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
         values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.path(key))}
         if stamp is not None:
@@ -465,6 +498,19 @@ class FileSync(ContainerSync):
             values["file/rows_rejected"] = count.rejected
         if key in self._refusals:
             values |= {"file/refused": self._refusals[key], "sync/status": "warning"}
+        return values
+
+    def _metadata_of_folders(self, key: str) -> Mapping[str, Any]:
+        """The metadata of a partition of several files. One of which no file could be read counts as refused."""
+        of = self._definition.partition_of
+        refused = [reason for file, reason in self._refusals.items() if of(file) == key]
+        read = [count for file, count in self._counts.items() if of(file) == key and file not in self._refusals]
+        values: dict[str, Any] = {"files/read": len(read)}
+        if rejected := sum(count.rejected for count in read):
+            values["file/rows_rejected"] = rejected
+        if refused:
+            values["sync/status"] = "warning"
+            values["file/refused" if not read else "files/some_refused"] = "; ".join(refused[:SHOWN_FILES])
         return values
 
 

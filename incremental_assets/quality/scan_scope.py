@@ -17,15 +17,16 @@ from deltalake import DeltaTable
 from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.files import FILE
+from incremental_assets.core.files import FILE, HIVE_NULL, decode_path, encode_path
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.rules.rule import Rule, digest
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.delta.local_query import is_expressible, step_of, window_condition
 from incremental_assets.delta.replaced_rows import integers
-from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
-from incremental_assets.delta.table import among
+from incremental_assets.delta.sql import file_predicate, folder_partition, folder_predicate, partition_of, scope_predicate
+from incremental_assets.delta.table import among, double_quoted, sql_text
 
 _ARROW_TYPES: dict[CursorType, tuple[pa.DataType, ...]] = {
     CursorType.DATE: (pa.date32(),),
@@ -195,6 +196,39 @@ class _ScopeOfFiles(ScanScope):
         return files.dictionary.to_pylist(), files.indices.to_numpy().astype(np.int64)
 
 
+@dataclass(frozen=True)
+class _ScopeOfFolders(_ScopeOfFiles):
+    """The scope of a container whose partitions are the files with the same value of a column of their folders."""
+
+    column: FolderColumn = field(kw_only=True)
+
+    def key_of(self, value: object) -> str:
+        return encode_path(str(value))
+
+    def of_keys(self, keys: Sequence[str]) -> str:
+        return folder_predicate(self.column, keys)
+
+    @property
+    def local_columns(self) -> tuple[str, ...]:
+        return (self.column.name,)
+
+    def local_condition(self, delta: DeltaTable) -> str | None:
+        if self.predicate is None:
+            return "true"
+        if self.keys is None:
+            return None
+        keys = [key for key in (*self.keys, *self.with_open_anomalies) if key is not None]
+        texts = ", ".join(sql_text(decode_path(key) or key) for key in keys) or "NULL"
+        return f"coalesce(nullif(cast({double_quoted(self.column.name)} AS varchar), ''), {sql_text(HIVE_NULL)}) IN ({texts})"
+
+    def local_keys(self, rows: pa.Table) -> "tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int64]]] | None":
+        texts = pc.fill_null(pc.cast(rows.column(self.column.name.lower()), pa.string()), HIVE_NULL)
+        found = texts.combine_chunks().dictionary_encode()
+        of_texts = [encode_path(value or HIVE_NULL) for value in found.dictionary.to_pylist()]
+        places = {key: position for position, key in enumerate(dict.fromkeys(of_texts))}  # no value, and an empty one, are one partition
+        return [*places], np.array([places[key] for key in of_texts], np.int64)[found.indices.to_numpy()]
+
+
 def whole_table(container: Container) -> ScanScope:
     """Return the scope of a container without partitions: all rows."""
     return ScanScope(container, None, None, None)
@@ -255,24 +289,25 @@ def scope_of_files(
     windows: tuple[Window, ...],
     noted: Sequence[str | None] = (),
 ) -> ScanScope:
-    """Return the scope of a container of files, where each file is a partition.
+    """Return the scope of a container of files, where each file is a partition, or the files of folders with one value are one.
 
-    ``known`` are the keys of all files, in order of arrival. The scope has the files in ``keys``; if that is None, the rows for which
+    ``known`` are the keys of all partitions, in order of arrival. The scope has those in ``keys``; if that is None, the rows for which
     ``modified`` holds, a predicate on the modification time; if that is None too, all rows. ``windows`` are the modification times that
-    this covers. ``noted`` is as for ``scope_of_partitions``. Files in it that no longer exist are always in the scope, because nothing says
-    when they were removed and no later threshold would include them again.
+    this covers. ``noted`` is as for ``scope_of_partitions``. Partitions in it that no longer exist are always in the scope, because nothing
+    says when they were removed and no later threshold would include them again.
     """
     there = set(known)
     everything = keys is None and modified is None
-    on_record = [key for key in noted if key is not None and (everything or key not in there)]
-    of_those = f" OR {file_predicate(on_record)}" if on_record else ""
-    chosen = modified if keys is None else file_predicate(keys)
-    return _ScopeOfFiles(
-        container=container,
-        predicate=None if chosen is None else f"{chosen}{of_those}",
-        partition=quote(FILE.name),
-        keys=None if keys is None else tuple(keys),
-        with_open_anomalies=tuple(on_record),
-        windows=windows,
-        known=known,
-    )
+    on_record = tuple(key for key in noted if key is not None and (everything or key not in there))
+    column = container.partitioning.folders if container.partitioning is not None else None
+
+    def predicate(of: Sequence[str]) -> str:
+        return file_predicate(of) if column is None else folder_predicate(column, of)
+
+    of_those = f" OR {predicate(on_record)}" if on_record else ""
+    chosen = modified if keys is None else predicate(keys)
+    where = None if chosen is None else f"{chosen}{of_those}"
+    asked = None if keys is None else tuple(keys)
+    if column is not None:
+        return _ScopeOfFolders(container, where, folder_partition(column), asked, on_record, windows, known=known, column=column)
+    return _ScopeOfFiles(container, where, quote(FILE.name), asked, on_record, windows, known=known)

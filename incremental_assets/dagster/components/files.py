@@ -22,6 +22,7 @@ from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import LONGEST_LINE, FileFormat, Limits, format_of
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
@@ -50,6 +51,12 @@ from incremental_assets.files.folder_catalog import FolderCatalog
 from incremental_assets.files.listing import FolderAddress
 
 
+class FoldersEntry(dg.Model):
+    """The attribute ``partition_by`` of an entry of ``containers:``: which column of the files' folders their partitions are values of."""
+
+    column: str = Field(description="a column that folders name (month=01)")
+
+
 class FilesEntry(QualityEntry):
     """One entry of ``containers:``: which files are a container, and how they are read."""
 
@@ -59,6 +66,7 @@ class FilesEntry(QualityEntry):
         default_factory=dict, description="how files are read: header, sep, encoding, skip_lines, decimal, …"
     )
     columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
+    partition_by: FoldersEntry | None = Field(default=None, description="the column of folders of the partitions; default: by file")
     schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
     prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
     finer_times: Literal["refuse", "cut"] | None = Field(
@@ -242,13 +250,19 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
         found = format_of(glob)
         if entry.format is None and found is None:
             raise ConfigurationError(f"{label}: what {glob!r} matches cannot be told by its extension; say its format.")
+    types, folders = dict(entry.columns), None
+    if entry.partition_by is not None:
+        by = entry.partition_by.column
+        folders = FolderColumn.declared(label, by, next((types[name] for name in types if name.lower() == by.lower()), None))
+        types = {**{name: type_ for name, type_ in types.items() if name.lower() != by.lower()}, by: folders.type}
     return FileOptions(
         glob=glob,
         format=FileFormat(entry.format) if entry.format else found,
         read={key: _option_text(value) for key, value in entry.options.items()},
-        types=dict(entry.columns),
+        types=types,
         prune=defaults.prune if entry.prune_files is None else entry.prune_files,
         cuts_times=defaults.cuts_times if entry.finer_times is None else entry.finer_times == "cut",
+        folders=folders,
         limits=limits,
         container=ContainerOptions(
             schedule=entry.schedule,

@@ -81,6 +81,9 @@ class ContainerEntry(QualityEntry):
     on_null: OnNull = Field(default=OnNull.INCLUDE, description="rows without identifier: include, exclude or error")
     exclude_columns: list[str] = Field(default_factory=list)
     text_columns: list[str] = Field(default_factory=list, description="carried as the source's own text")
+    binary_columns: list[str] = Field(
+        default_factory=list, description="texts carried as the bytes that the source has; of PostgreSQL only"
+    )
     readers: int | None = Field(default=None, description="parallel reads of the source")
     deletion_vectors: bool = True
     cluster: bool = Field(default=False, description="CLUSTER BY the identifier")

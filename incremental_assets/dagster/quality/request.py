@@ -21,8 +21,11 @@ from incremental_assets.core.files import MODIFIED
 from incremental_assets.core.names import backticked
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.partitions import container_partitions, partitions_definition
-from incremental_assets.delta.sql import literal
+from incremental_assets.dagster.project import lake_root
+from incremental_assets.delta.sql import folder_predicate, literal
 from incremental_assets.delta.table import Head
+from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.plan import expect_same_partitions
 from incremental_assets.quality.scan_scope import ScanScope, scope_of_files, scope_of_partitions, whole_table
 
 
@@ -140,7 +143,15 @@ def requested_scope(
     if partitions is not None:
         return scope_of_partitions(container, partitions, keys, since, request.nulls or keys is None, _filled_to(container, in_lake), noted)
     known = definition_of_keys.get_partition_keys(dynamic_partitions_store=instance)
-    modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(CursorType.TIMESTAMP, since)}"
+    folders = container.partitioning.folders if container.partitioning is not None else None
+    if folders is not None:
+        expect_same_partitions(container, state)
+    if folders is not None and since is not None:
+        # Whole partitions are scanned, so also the older files of those that have newer ones.
+        changed = {folders.partition_of(key) for key in Manifest(lake_root(), container.key_path).modified_since(since)}
+        modified = folder_predicate(folders, sorted(changed))
+    else:
+        modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(CursorType.TIMESTAMP, since)}"
     # Partitions of files are no contiguous range of modification times. So a scan of given files covers no window, and does not move the
     # watermark.
     windows = (EVERYTHING,) if keys is None and since is None else (Window(since, None),) if since is not None else ()

@@ -19,7 +19,7 @@ from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.settings import SEARCH_PATH
-from incremental_assets.databases.postgres.types import MARKED, Carried, carry, carry_canonical
+from incremental_assets.databases.postgres.types import MARKED, Carried, carry, carry_bytes, carry_canonical
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -53,7 +53,8 @@ def carried_columns(container: Container, text_columns: Iterable[str] = (), serv
     as_text = {*container.options.text_columns, *text_columns}
     carried: list[Carried] = []
     for column in container.columns:
-        carried.append(carry(column, as_text, server_version))
+        as_bytes = column.name in container.options.binary_columns
+        carried.append(carry_bytes(column) if as_bytes else carry(column, as_text, server_version))
         if column.name in container.canonical:
             carried.append(carry_canonical(column))
     return [*carried, MARKED] if container.options.deletes is Deletes.SOFT else carried

@@ -38,10 +38,20 @@ def not_utf8(reader: _Reader, said: str) -> SourceError | None:
                 row = ", ".join(f"{name} = {_shown(text)}" for name, text in zip(container.primary_key, key, strict=True))
                 return SourceError(
                     f"{container.label}: column {column.name!r} has bytes that are no UTF-8{f', first in the row {row}' if row else ''}; "
-                    f"nothing was written. Correct them in the source, leave the column out (exclude_columns: [{column.name}]), or read a "
-                    f"view that has its bytes: convert_to(<column>, getdatabaseencoding())."
+                    f"nothing was written. Correct them in the source{_otherwise(container, column.name)}"
                 )
     return None
+
+
+def _otherwise(container: Container, column: str) -> str:
+    """What else helps, as the end of a sentence. A column by which rows are found can be neither left out nor carried as bytes."""
+    identifier = container.identifier.columns if container.identifier is not None else ()
+    if column in (*container.primary_key, *identifier):
+        return ", or read a view that has its bytes in hexadecimal digits: encode(convert_to(<column>, getdatabaseencoding()), 'hex')."
+    return (
+        f", leave the column out (exclude_columns: [{column}]), or carry it as its bytes: containers: {{{container.name}: {{binary_columns: "
+        f"[{column}]}}}} and then: incremental-assets sync {container.label} --reset-watermarks"
+    )
 
 
 def _bytes_query(container: Container, column: str) -> sql.Composable:

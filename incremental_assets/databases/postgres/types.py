@@ -122,6 +122,12 @@ def carry_canonical(column: SourceColumn) -> Carried:
     return Carried(Column(canonical_name(column.name), "string"), form, "string", "{}")
 
 
+def carry_bytes(column: SourceColumn) -> Carried:
+    """How the bytes of a column's text are carried, as the database stores them: they need be no text in its encoding."""
+    select = sql.SQL("convert_to({}, getdatabaseencoding())").format(_text(sql.Identifier(column.name), column.base))
+    return Carried(Column(column.name, "binary"), select, "binary", "{}")
+
+
 def _text(name: sql.Composable, base: str) -> sql.Composable:
     """The column's value as PostgreSQL prints it. For some types ``concat`` is needed, because a cast to text strips padding or adds a
     netmask."""

@@ -22,12 +22,13 @@ from incremental_assets.files.readers.reading import (
     LINE,
     NAME,
     NOT_TEXT,
-    RESERVED,
+    TAKEN,
     WRONG,
     Group,
     ReadFile,
     Reading,
     refusal,
+    reserved,
     shortened,
 )
 from incremental_assets.files.readers.staging import Staging
@@ -148,10 +149,9 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
                 f"its header names {twice[0]} twice: {shortened(', '.join(first))}. If it is none, say options: {{header: 'false'}}",
             )
         )
-    if RESERVED & {name.lower() for name in names}:
-        raise SourceError(
-            refusal(file, f"its header names {' and '.join(sorted(RESERVED))}, or one of them, which the table has itself; rename it")
-        )
+    taken = reserved(names, known)
+    if taken:
+        raise SourceError(refusal(file, f"its header has a name {TAKEN}: {' and '.join(taken)}"))
     if head.title and reading.header and not reading.skip_lines and not all(name.lower() in known for name in names):
         raise SourceError(
             refusal(

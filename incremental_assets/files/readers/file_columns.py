@@ -10,7 +10,7 @@ from incremental_assets.core.ladder import TEXT, is_on_ladder
 from incremental_assets.core.nested_types import NESTED, grown, only_adds_fields
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import names_within
-from incremental_assets.files.readers.reading import RESERVED, Reading, shortened
+from incremental_assets.files.readers.reading import RESERVED, TAKEN, Reading, shortened
 
 _VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
 """A variable in Hadoop's configuration. Spark passes the requested columns to its Parquet reader in there, so such names are replaced."""
@@ -50,9 +50,9 @@ class FileColumns:
         all_names = {*names, *known}
         if len(all_names) > max(self._reading.limits.columns, len(known)):
             return self._reading.limits.too_many(len(all_names), "columns with those of the table and of other files")
-        reserved = (RESERVED | {"_metadata"}) & set(names)
-        if reserved:
-            return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
+        taken = RESERVED & set(names)
+        if taken:
+            return f"it has a column {TAKEN}: {', '.join(sorted(taken))}"
         for name, type_ in ((column.name, column.type) for column in found):
             filled_in = [one for one in (name, *names_within(type_)) if _VARIABLE.search(one)]
             if filled_in:

@@ -221,7 +221,8 @@ class _JsonRows(LadderRows):
         self.columns, self._spellings, _, self.valueless = columns_of(self._keys(), self.columns, self._staged.types)
 
     def raw(self, group: Group) -> "DataFrame":
-        return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group)
+        known = {column.name.lower() for column in self._staged.known}
+        return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group, known)
 
     def typed(self, group: Group) -> "DataFrame":
         sure = {column.name.lower(): records.is_double(f"k{i}") for i, column in enumerate(self.columns) if column.type == "double"}

@@ -15,7 +15,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.formats import LadderRows, StagedFiles
-from incremental_assets.files.readers.reading import RESERVED, ReadFile, Reading, refusal
+from incremental_assets.files.readers.reading import TAKEN, ReadFile, Reading, refusal, reserved
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -24,8 +24,8 @@ IS = "_incremental_assets_is"
 """The struct with which rows travel: the key and time of their file, and the texts that its folders say."""
 
 
-def names_of(files: Iterable[ReadFile]) -> tuple[str, ...]:
-    """The columns that the folders of files name. Files whose folders cannot be understood are left out."""
+def names_of(files: Iterable[ReadFile], always: str | None = None) -> tuple[str, ...]:
+    """The columns that the folders of files name, and the one that is there ``always``. Folders that cannot be understood are left out."""
     found: dict[str, str] = {}
     for file in files:
         try:
@@ -34,12 +34,14 @@ def names_of(files: Iterable[ReadFile]) -> tuple[str, ...]:
             continue
         for name in names:
             found.setdefault(name.lower(), name)
+    if always is not None:
+        found.setdefault(always.lower(), always)
     return tuple(found.values())
 
 
-def are_columns(files: Iterable[ReadFile], known: Sequence[Column]) -> bool:
+def are_columns(files: Iterable[ReadFile], known: Sequence[Column], always: str | None) -> bool:
     """Whether the folders' names become columns. ``known``: those of the table; none: it is loaded for the first time, or anew."""
-    names = {name.lower() for name in names_of(files)}
+    names = {name.lower() for name in names_of(files, always)}
     return bool(names) and (not known or any(column.name.lower() in names for column in known))
 
 
@@ -55,16 +57,17 @@ class PathValues(LadderRows):
         self.refused: dict[str, str] = {}
         self.texts: dict[str, list[str | None]] = {}
         known = {column.name.lower(): column for column in staged.known}
-        self.names = names_of(files) if are_columns(files, staged.known) else ()
+        always = staged.reading.folders
+        self.names = names_of(files, always) if are_columns(files, staged.known, always) else ()
         for file in files if self.names else ():
             try:
                 own = {name.lower(): text for name, text in path_columns(file.path).items()}
             except ValueError as error:
                 self.refused[file.key] = refusal(file, f"{error}. Rename the folders")
                 continue
-            reserved = RESERVED & own.keys()
-            if reserved:
-                self.refused[file.key] = refusal(file, f"its folders name a column {min(reserved)}, which is the table's own. Rename them")
+            taken = reserved(own, known)
+            if taken:
+                self.refused[file.key] = refusal(file, f"its folders name a column {TAKEN}: {' and '.join(taken)}")
                 continue
             self.texts[file.key] = [own.get(name.lower()) for name in self.names]
         self.columns = tuple(known[name.lower()] for name in self.names if name.lower() in known)

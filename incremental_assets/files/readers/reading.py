@@ -4,7 +4,7 @@ Belongs here: these values, and the few names and texts that the readers of all 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,8 +12,18 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, Limits, shown_path
 from incremental_assets.files.readers.options import expect_options
 
-# The table's own columns, which no column of a file may be called like.
-RESERVED = frozenset((FILE.name, MODIFIED.name))
+RESERVED = frozenset((FILE.name, MODIFIED.name, "_metadata"))
+"""The names, in lower case, that no column of a file may have: those of the table's own columns, and of one that Spark has in each table.
+It could not change rows of a table which has another one."""
+TAKEN = "that the table, or Spark, has itself; rename it"
+"""Why a name is among them."""
+
+
+def reserved(names: Iterable[str], known: Container[str]) -> list[str]:
+    """Those of the names that no column of a file may have. ``known``: the table's columns, in lower case: an earlier version took one."""
+    return sorted({name.lower() for name in names if name.lower() in RESERVED and name.lower() not in known})
+
+
 NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_incremental_assets_wrong"
 """Columns of the frames between reading and writing: Spark's name of the row's file, the row's text, and the reason to reject it.
 
@@ -60,6 +70,7 @@ class Reading:
     ``types``: Spark types by column name, where the YAML sets them.
     ``cuts_times``: digits of a time below the microsecond are left out; otherwise a file with such digits is refused.
     ``valueless``: columns that files had before, none of them with a value, so that the table does not have them.
+    ``folders``: a column of folders that is always there, whether the folders of some files name it or not.
     ``by_line``: JSON has one record a line in any case, and is UTF-8. Otherwise its first bytes tell.
     Raises ConfigurationError for an option that must not be set.
     """
@@ -71,6 +82,7 @@ class Reading:
     cuts_times: bool = False
     by_line: bool = False
     valueless: tuple[str, ...] = ()
+    folders: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.options:

@@ -6,7 +6,7 @@ Belongs here: splitting files into records, and records into cells of text by ke
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import Limits
@@ -16,7 +16,19 @@ from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.delimited import refused_option
 from incremental_assets.files.readers.json_texts import BIGINT, BOOLEAN, DOUBLE, NESTED, PLAIN, STRING
 from incremental_assets.files.readers.json_types import Values
-from incremental_assets.files.readers.reading import LINE, NAME, NOT_TEXT, RESERVED, WRONG, Group, ReadFile, Reading, refusal
+from incremental_assets.files.readers.reading import (
+    LINE,
+    NAME,
+    NOT_TEXT,
+    RESERVED,
+    TAKEN,
+    WRONG,
+    Group,
+    ReadFile,
+    Reading,
+    refusal,
+    reserved,
+)
 from incremental_assets.files.readers.staging import Staging
 from incremental_assets.spark.python_packages import missing_packages
 
@@ -82,8 +94,11 @@ def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group:
     return lines.selectExpr(NAME, LINE, f"CASE WHEN {_NOT_TEXT} THEN {literal(NOT_TEXT)} END AS {WRONG}", f"{LINE} AS v0")
 
 
-def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the record's cells by key in ``MAP``. Blank lines are left out."""
+def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group, known: Container[str]) -> "DataFrame":
+    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the record's cells by key in ``MAP``. Blank lines are left out.
+
+    ``known``: the table's columns, in lower case.
+    """
     from pyspark.sql import functions as F
 
     texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
@@ -103,11 +118,12 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
     own = f"transform_values(try_variant_get(found, '$', 'map<string,variant>'), (k, v) -> {_CELL})"
     mapped = values.selectExpr(NAME, LINE, _IS_BROKEN, f"coalesce({MAP}, {own}) AS {MAP}")
     keys = f"transform(map_keys({MAP}), k -> lower(k))"
+    taken = reserved(RESERVED, known)
     wrong = [
         f"CASE WHEN {MAP} IS NULL THEN 'it is no JSON object, or it has a key twice' END",
         f"CASE WHEN size(array_distinct({keys})) < size({MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
-        f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, sorted(RESERVED)))})) THEN "
-        f"'it has a key that the table has itself: {' or '.join(sorted(RESERVED))}' END",
+        f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, taken))})) THEN "
+        f"{literal(f'it has a key {TAKEN}: ' + ' or '.join(taken))} END",
         f"CASE WHEN {_NOT_TEXT} THEN {literal(NOT_TEXT)} END",
     ]
     return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", MAP)
