@@ -152,6 +152,35 @@ def test_a_key_of_another_scale_is_the_same(project: MakeProject, before: str, a
     assert shop.audit("t")["t"]["status"] == "equal"
 
 
+@pytest.mark.parametrize("column", ["id", *long("note")])
+def test_a_column_that_is_padded_to_another_length_loads_anew(project: MakeProject, column: str) -> None:
+    """``ALTER COLUMN … TYPE char(10)`` puts spaces behind each value: rows whose key has others would be doubled as they change."""
+    shop = project(incremental=[ENTRY], containers={"t": {"partition_by": "month"}})
+    shop.execute("""create table t (id char(5) primary key, at timestamptz not null, note char(5));
+        insert into t values ('a', '2026-01-01', 'old'), ('b', '2026-05-01', 'other')""")
+    shop.one("t")
+    shop.execute(f"alter table t alter {column} type char(10); update t set at = '2026-05-02' where id = 'a'")
+    line = shop.one("t")
+    assert f"its column {column} was character(5) and is character(10)" in line["message"], line
+    assert len(shop.rows("t")) == 2
+    shop.assert_equal("t")
+    assert shop.one("t")["status"] == "skipped"
+
+
+@pytest.mark.long
+def test_a_length_that_changes_after_the_catalog_is_not_mixed(project: MakeProject) -> None:
+    """A schedule goes by the stored catalog: its sync must not merge rows by keys of another length."""
+    shop = project(incremental=[ENTRY], containers={"t": {"partition_by": "month"}})
+    shop.execute("""create table t (id char(5) primary key, at timestamptz not null);
+        insert into t values ('a', '2026-01-01'), ('b', '2026-05-01')""")
+    shop.one("t")
+    shop.execute("alter table t alter id type char(10); update t set at = '2026-05-02' where id = 'a'")
+    line = shop.one("t", ok=False, stale=True)
+    assert line["status"] == "failed" and "was character(5) and is character(10)" in line["message"], line
+    shop.one("t")
+    shop.assert_equal("t")
+
+
 @pytest.mark.long
 def test_a_column_with_the_name_of_the_forms_is_refused(project: MakeProject) -> None:
     """Older rows would have forms of keys as its values, and a key that is written otherwise would be doubled."""

@@ -403,6 +403,11 @@ class Container:
         return tuple(column for column in self.columns if column.name in names)
 
     @property
+    def padded(self) -> Mapping[str, str]:
+        """The columns whose values PostgreSQL fills up with spaces to the length in their type, each with that type."""
+        return {column.name: column.type for column in self.columns if column.base == "character"}
+
+    @property
     def lake_key(self) -> tuple[str, ...]:
         """The columns of the lake that identify a row as the source does it: those of the key, or their canonical forms."""
         return tuple(canonical_name(name) if name in self.canonical else name for name in self.primary_key)

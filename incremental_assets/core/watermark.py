@@ -163,6 +163,7 @@ class TableState:
     ``valueless``: columns that files have without any value so far, so that the table has them only once a value comes. ``read_at``: when a
     container was last read that is read whole at intervals (``ContainerOptions.every``), in microseconds since 1970 UTC; None: it is
     not, or not yet. ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version wrote the state.
+    ``padded``: ``Container.padded`` at the last sync; None if there was no such column, or if an earlier version wrote the state.
     ``unplaced``: how many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's
     ``where:`` then.
     """
@@ -194,6 +195,7 @@ class TableState:
     valueless: tuple[str, ...] = ()
     read_at: int | None = None
     cut: str | None = None
+    padded: Mapping[str, str] | None = None
     unplaced: LeftOut = (0, "")
 
     def counting_watermark(self, event: int | None) -> int | None:
@@ -264,6 +266,8 @@ class TableState:
             data["read_at"] = self.read_at
         if self.cut is not None:
             data["cut"] = self.cut
+        if self.padded:
+            data["padded"] = dict(self.padded)
         if self.unplaced[0]:
             data["unplaced"] = list(self.unplaced)
         if self.unfilled is not None:
@@ -329,6 +333,7 @@ class TableState:
             inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
             point=HistoryPoint.from_json(data.get("point")),
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
+            padded=data.get("padded"),
             valueless=tuple(data.get("valueless", ())),
             read_at=data.get("read_at"),
             cut=data.get("cut"),

@@ -61,6 +61,7 @@ def next_state(
         policies=policies_read(plan, container, source, before),
         point=before.point if beside_others else source.point(),
         inherited=before.inherited if beside_others else container.inherited,
+        padded=before.padded if beside_others else container.padded or None,
         cut=container.cut if before.cut is None or plan.reports_whole else before.cut,
         read_at=None if container.options.every is None else time.time_ns() // 1000,
         **relation_after(plan, container, source.relation(), before),

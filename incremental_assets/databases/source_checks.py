@@ -136,12 +136,38 @@ def check_readable(container: Container) -> None:
 
 
 def read_otherwise(container: Container, state: TableState) -> str | None:
-    """Why the table in the lake has rows of other tables than a read returns now; None if it has those of the same ones."""
+    """Why the table in the lake has rows of other tables than a read returns now, or values that are filled up to another length; None if
+    it has the same ones."""
+    longer = padded_otherwise(container, state)
+    if longer is not None:
+        return longer
     now = container.options.inherited
     before = state.inherited or (Inherited.INCLUDE if container.heirs is not None else now)
     if now is None or not state.loaded or before is now:
         return None
     return f"it is to have {_WHOSE[now]} (inherited: {now.value}), and it has {_WHOSE[before or now]}"
+
+
+def padded_otherwise(container: Container, state: TableState) -> str | None:
+    """Which column's values are filled up with spaces to another length than those in the lake, in words; None if all are as they were."""
+    before = (state.padded or {}) if state.loaded else {}
+    said = [
+        f"its column {name} was {before[name]} and is {type_}, so that other spaces stand behind its values"
+        for name, type_ in container.padded.items()
+        if before.get(name, type_) != type_
+    ]
+    return said[0] if said else None
+
+
+def check_padding(container: Container, state: TableState) -> None:
+    """Raises SourceError if a sync of some rows would give them values of another length than those in the lake, which the catalog of its
+    plan did not know yet."""
+    longer = padded_otherwise(container, state)
+    if longer is not None:
+        raise SourceError(
+            f"{container.label}: {longer}; nothing was written. This brings the catalog up to date and loads it anew: incremental-assets "
+            f"sync {container.label}"
+        )
 
 
 _WHOSE = {Inherited.ONLY: "its own rows alone", Inherited.INCLUDE: "the rows of the tables that inherit from it, too"}

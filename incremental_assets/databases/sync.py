@@ -36,6 +36,7 @@ from incremental_assets.databases.source_checks import (
     check_fallen_back,
     check_merge_key,
     check_null_rows,
+    check_padding,
     check_readable,
     gone_from_source,
     shape_digest,
@@ -222,6 +223,7 @@ class TableSync(ContainerSync):
             check_readable(container)
             if self._state is not None and not self._whole:
                 check_key(container, self._state)
+                check_padding(container, self._state)
         lacking = lacks_forms(container, self._container)
         if lacking is not None and lacking not in (*self.result.warnings, *self.result.messages):
             is_new = self._state is not None and self._state.canonical is None
