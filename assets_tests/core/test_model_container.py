@@ -217,7 +217,7 @@ def test_the_key_and_the_identifier_cannot_be_left_out() -> None:
         assert "'o_orderdate' can be neither excluded nor read as text" in refused("public.orders:o_orderdate:date", **options)
     for name in ("id", "o_orderdate"):
         assert f"rows are found by the values of '{name}'" in refused("public.orders:o_orderdate:date", binary_columns=(name,))
-    twice = {"binary_columns": ("comment",), "text_columns": ("comment",)}
+    twice: dict[str, Any] = {"binary_columns": ("comment",), "text_columns": ("comment",)}
     assert "is in binary_columns, and also" in refused("public.orders:o_orderdate:date", **twice)
     every = tuple(c.name for c in ORDERS.columns)
     assert "exclude_columns leaves no column" in refused(None, replace(ORDERS, primary_key=()), exclude_columns=every)

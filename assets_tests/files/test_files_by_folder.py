@@ -4,6 +4,7 @@ Belongs here: which files a partition has, and what each operation makes of a pa
 themselves (``test_files_hive``).
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from deltalake import DeltaTable
 from assets_tests.harness import Folder, long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.folder_column import FolderColumn
+from incremental_assets.dagster.container_output import container_predicate
+from incremental_assets.dagster.partitioning import windows_metadata
+from incremental_assets.dagster.partitions import partitions_definition
+from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.sensors import tick
 from incremental_assets.delta.local_write import WRITE_BY
 
@@ -252,3 +257,29 @@ def test_what_is_too_long_for_a_partition_is_left_out_and_named(tmp_path: Path, 
     line = project.one("s")
     assert line["status"] == "warning" and "is too long for a partition" in line["message"], line
     assert project.rows("s", "id, month") == [(1, "01")]
+
+
+@pytest.mark.long
+def test_a_profile_has_the_partitions(folder: Make) -> None:
+    """Otherwise rules are proposed from files, of which a month has many, and new files of a month are profiled beside the old ones."""
+    project = by_month(folder)
+    for name in ("month=01/a", "month=01/b", "month=02/a", "c"):
+        project.put(f"s/{name}.csv", "id\n1\n")
+    project.one("s")
+    with project.instance() as instance:
+        [line] = profile_lines(project.dagster(), [project.definition("s")], ScanOptions(), instance)
+        assert (line["status"], line["rows_profiled"], line["partitions"]) == ("profiled", 4, 3), line
+        project.put("s/month=01/c.csv", "id\n1\n")
+        project.one("s")
+        [later] = profile_lines(project.dagster(), [project.definition("s")], ScanOptions(incremental=True), instance)
+    # Three of the month, and one of the partition whose file has the very time of the watermark.
+    assert (later["status"], later["rows_profiled"], later["partitions"]) == ("profiled", 4, 2), later
+
+
+def test_an_asset_that_depends_on_one_partition_gets_the_rows_of_all_its_files(folder: Make) -> None:
+    """Otherwise it gets none, as no file has the partition's key."""
+    definition = by_month(folder).definition("s")
+    partitions = partitions_definition(definition)
+    metadata = json.loads(json.dumps(windows_metadata(definition.container)))
+    context = dg.build_input_context(asset_key=["landing", "s"], partition_key="x/y%20z", asset_partitions_def=partitions)
+    assert container_predicate(context, metadata) == "(`month` IN (try_cast('x/y z' AS string)))"

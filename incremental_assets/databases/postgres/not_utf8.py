@@ -49,8 +49,8 @@ def _otherwise(container: Container, column: str) -> str:
     if column in (*container.primary_key, *identifier):
         return ", or read a view that has its bytes in hexadecimal digits: encode(convert_to(<column>, getdatabaseencoding()), 'hex')."
     return (
-        f", leave the column out (exclude_columns: [{column}]), or carry it as its bytes: containers: {{{container.name}: {{binary_columns: "
-        f"[{column}]}}}} and then: incremental-assets sync {container.label} --reset-watermarks"
+        f", leave the column out (exclude_columns: [{column}]), or carry it as its bytes: containers: {{{container.name}: "
+        f"{{binary_columns: [{column}]}}}} and then: incremental-assets sync {container.label} --reset-watermarks"
     )
 
 
