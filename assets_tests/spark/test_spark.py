@@ -217,7 +217,8 @@ def test_a_query_that_was_left_while_it_was_planned_does_not_run_for_ever(tmp_pa
     with pytest.raises(KeyboardInterrupt), open_session(tmp_path, name="cancelled") as spark:
         threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
         spark.sql(ENDLESS).collect()
-    assert busy(jvm, 5) > 0.5, "Spark has cancelled the query: ``supervisor._WorkForNobody`` may not be needed any more"
+    # Without work it needs a hundredth of a core; beside others' load it does not get a whole one.
+    assert busy(jvm, 5) > 0.1, "Spark has cancelled the query: ``supervisor._WorkForNobody`` may not be needed any more"
     assert wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, 60)
     with open_session(tmp_path, name="the next command") as spark:
         assert spark.range(3).count() == 3
