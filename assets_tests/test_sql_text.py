@@ -112,8 +112,6 @@ REVIEWED = {
     ("files/readers/formats.py", "expression"): "of quoted names and types",
     ("files/readers/formats.py", "fits"): "of a cell v0, v1, … and a type",
     ("files/readers/formats.py", "cell"): "v0, v1, …",
-    ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): OWN_TEXT,
-    ("files/readers/records.py", "', '.join(wrong)"): OWN_TEXT,
     ("files/readers/delimited.py", "', '.join(reasons)"): OWN_TEXT,
     ("files/readers/delimited.py", "quoting.original(name)"): "of a cell v0, v1, …",
     ("files/readers/delimited.py", "quoting.original(LINE)"): OWN_TEXT,
