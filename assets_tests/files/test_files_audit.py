@@ -33,7 +33,7 @@ A, B, C = "id,amount\n1,10\n2,20\n", "id,amount\n3,30\n4,much\n", "id,amount\n5,
 
 @pytest.fixture
 def sales(folder: Make, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """Three files; a row of the second one is rejected. They lie as on a network mount, where a file of the same time and size is the same."""
+    """Three files, a row of one is rejected. They lie as on a network mount, where what has the same time and size counts as the same."""
     monkeypatch.setattr(trees, "identifies_files", lambda _folder: False)
     made = folder(containers={"sales": {"glob": "*.csv", "columns": {"id": "bigint", "amount": "bigint"}}})
     for name, content in {"a.csv": A, "b.csv": B, "c.csv": C}.items():
