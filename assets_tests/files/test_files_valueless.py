@@ -70,7 +70,7 @@ def test_a_first_file_that_is_only_a_header_fixes_no_type(folder: Make, monkeypa
 
 @pytest.mark.parametrize("kind", ["csv", *long("json")])
 def test_an_audit_knows_the_columns_without_value(folder: Make, kind: str) -> None:
-    """It would refuse a file that the sync has read, as none of its columns is one of the table, and ask for a repair that changes nothing."""
+    """It would refuse a file that the sync has read, as the table has none of its columns, and no repair would change that."""
     project = folder(containers={"sales": {"glob": f"*.{kind}", "format": kind}})
     project.put(f"a.{kind}", content(kind, [{"id": 1}, {"id": 2}], ["id", "paid", "note"]))
     assert project.one("sales")["status"] == "synced"
