@@ -39,7 +39,15 @@ QUOTING = {
     "among",  # conditions for the engine of delta-rs
     *("cursor_value", "window_condition", "identifier_value"),
     *("boxes_predicate", "condition_predicate", "axis_value", "partition_value"),  # of users' own tables
-    *("quoted", "relation", "relation_of", "text_literal", "domain_predicate"),  # of MySQL, and of JDBC
+    *(
+        "quoted",
+        "relation",
+        "relation_of",
+        "text_literal",
+        "domain_predicate",
+        "calendar_predicate",
+        "whole_predicate",
+    ),  # of MySQL, and of JDBC
     *("int", "len", "round", "range", "step_of"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""

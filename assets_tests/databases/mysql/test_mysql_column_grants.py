@@ -3,6 +3,8 @@
 Belongs here: what such a user gets, and which message. Does not belong: the same on PostgreSQL (``test_column_grants``).
 """
 
+from typing import Any
+
 import pytest
 
 from assets_tests.databases.mysql.project import MySQLProject
@@ -13,21 +15,23 @@ TABLE = "create table c (id int primary key, at datetime(6) not null, v varchar(
 ROWS = "insert into c select seq, timestamp'2026-01-01 00:00:00' + interval seq day, 'v', 'secret' from seq_1_to_40"
 
 
-def granted(shop: Shop, columns: str = "id, at, v", **container: object) -> MySQLProject:
+def granted(shop: Shop, **container: Any) -> MySQLProject:
     project = shop(incremental=["c:at:datetime!upsert"], containers={"c": {"partition_by": "month", **container}})
     assert isinstance(project, MySQLProject)
     project.execute(TABLE, ROWS, "create or replace user narrow@'%' identified by 'x'")
-    project.execute(f"grant select ({columns}) on {project.database}.c to narrow@'%'")
+    project.execute(f"grant select (id, at, v) on {project.database}.c to narrow@'%'")
     project.url = project.url_of("narrow", "x")
     return project
 
 
 @pytest.mark.parametrize("more", [{}, *long({"deletes": "sweep", "max_deleted_share": 1})])
-def test_the_granted_columns_are_synced(shop: Shop, more: dict[str, object]) -> None:
+def test_the_granted_columns_are_synced(shop: Shop, more: dict[str, Any]) -> None:
     """Administrators grant columns where others must not be copied."""
     project = granted(shop, **more)
     assert project.one("c")["status"] in ("synced", "warning")
-    assert len(project.rows("c")) == 40 and "ssn" not in [column.name for column in project.table("c").head().columns]
+    head = project.table("c").head()
+    assert head is not None and [column.name for column in head.columns] == ["id", "at", "v"]
+    assert len(project.rows("c")) == 40
     project.execute("update c set v = 'w', at = '2026-04-01' where id = 3", "insert into c values (100, '2026-04-02', 'n', 'secret')")
     if more:
         project.execute("delete from c where id = 7")

@@ -69,8 +69,9 @@ class JdbcCatalog:
         ends: list[int] = []
         for column in columns:
             name = quoted(column)
-            where = f" where {calendar_predicate(cursor_type, name)}" if cursor_type.is_time else ""
-            query = f'select min({name}) as "c0", max({name}) as "c1" from {relation(self._schema, table)}{where}'
+            query = f'select min({name}) as "c0", max({name}) as "c1" from {relation(self._schema, table)}'
+            if cursor_type.is_time:
+                query += f" where {calendar_predicate(cursor_type, name)}"
             ends += [value_of(cursor_type, text, column) for text in self._session.texts(query, 2)[0] if text is not None]
         return (min(ends), max(ends)) if ends else None
 

@@ -182,8 +182,8 @@ class JdbcReader:
     def unplaced(self) -> Unplaced | None:
         """See ``SourceDatabase.unplaced``. JDBC has no word for numbers such as NaN, which fail the read."""
         others = unplaced_predicate(self.container)
-        rows = 0 if others is None else self._count(" and ".join([f"({others})", *where_clause(self.container)]))
-        return Unplaced(rows, " and ".join(placed_predicate(self.container))) if rows else None
+        found = 0 if others is None else self._count(" and ".join([f"({others})", *where_clause(self.container)]))
+        return Unplaced(found, " and ".join(placed_predicate(self.container))) if found else None
 
     def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
         """See ``SourceDatabase.partitions_with_values``."""

@@ -64,9 +64,9 @@ def is_zero_date(text: str) -> bool:
     return text[5:7] == "00" or text[8:10] == "00"
 
 
-def whole_predicate(column: str) -> str:
-    """A condition for the dates that have a month and a day. ``column``: its quoted name."""
-    return f"(month({column}) > 0 and dayofmonth({column}) > 0)"
+def whole_predicate(sql: str) -> str:
+    """A condition for the dates that have a month and a day. ``sql``: the quoted name of their column."""
+    return f"(month({sql}) > 0 and dayofmonth({sql}) > 0)"
 
 
 def dated_predicate(container: Container) -> list[str]:
@@ -83,22 +83,22 @@ def timed_columns(container: Container) -> Mapping[str, bool]:
     return {quoted(column.name): column.base != "timestamp" for column in _timed(container)}
 
 
-def years_query(container: Container, column: str) -> str:
-    """The query for the first and the last year of a column. ``column``: its quoted name."""
-    return f"select year(min({column})), year(max({column})) from {relation(container)} where {column} >= {_FIRST}"
+def years_query(container: Container, sql: str) -> str:
+    """The query for the first and the last year of a column. ``sql``: its quoted name."""
+    return f"select year(min({sql})), year(max({sql})) from {relation(container)} where {sql} >= {_FIRST}"
 
 
-def unplaced_predicate(column: str, years: tuple[int, int] | None) -> str:
-    """A condition for the rows with a zero date in a column, for which its index is enough. ``years``: the first and the last that it has;
-    None if it cannot have zero dates with a year, or has no dates."""
+def unplaced_predicate(sql: str, years: tuple[int, int] | None) -> str:
+    """A condition for the rows with a zero date in a column, for which its index is enough. ``sql``: its quoted name. ``years``: the first
+    and the last that it has; None if it cannot have zero dates with a year, or has no dates."""
     if years is None:
-        return f"{column} < {_FIRST}"
+        return f"{sql} < {_FIRST}"
     first, last = years
     if last - first >= _MOST_YEARS:
-        return f"({column} < {_FIRST} or month({column}) = 0 or dayofmonth({column}) = 0)"
+        return f"({sql} < {_FIRST} or month({sql}) = 0 or dayofmonth({sql}) = 0)"
     # Before the first day of each month there are its dates without a day, and before those of January the dates without a month.
     ends = [(f"{year:04}-{0 if month == 1 else month:02}-00", f"{year:04}-{month:02}-01") for year, month in _months(first, last)]
-    return " or ".join([f"({column} < {_FIRST}", *(f"{column} >= date'{a}' and {column} < date'{b}'" for a, b in ends)]) + ")"
+    return " or ".join([f"({sql} < {_FIRST}", *(f"{sql} >= date'{a}' and {sql} < date'{b}'" for a, b in ends)]) + ")"
 
 
 def _months(first: int, last: int) -> list[tuple[int, int]]:
