@@ -200,10 +200,10 @@ class Workspace:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or SyncOptions(**kwargs)))
         return {line["container"].partition("/")[2]: line for line in lines}
 
-    def audit(self, *names: str, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    def audit(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Audits the named containers. Returns the lines of `audit --json` by the container's name. ``kwargs`` are those of
-        ``AuditOptions``; ``stale`` is that of ``sync``."""
-        chosen = self._chosen(names, stale)
+        ``AuditOptions``."""
+        chosen = self._chosen(names, False)
         with self.instance() as instance:
             lines = list(audit_lines(Runner(self.dagster(chosen), instance), chosen, AuditOptions(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
