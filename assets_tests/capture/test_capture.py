@@ -167,6 +167,7 @@ def test_partitions_that_lost_or_got_rows_have_an_event(loaded: Project) -> None
     loaded.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_many_changes_are_several_commits_of_bounded_size(loaded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A huge transaction would fill the memory."""
     monkeypatch.setattr(capture_sync, "KEYS_A_COMMIT", 200)

@@ -107,6 +107,7 @@ def test_a_worker_writes_nothing_into_the_lines_of_its_parent(tmp_path: Path, ca
     assert capfd.readouterr().err == "message of 3\n"
 
 
+@pytest.mark.long
 def test_a_terminal_shows_a_line_for_the_container_and_then_the_table(project: Callable[..., Project]) -> None:
     """The real command on a real terminal: the line is in place while it works, and gone when the table is printed."""
     shop = project(incremental=["public.orders:id:integer"])

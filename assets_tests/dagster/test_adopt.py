@@ -159,6 +159,7 @@ def test_files_are_not_read_again(folder: Callable[..., Folder], cell: str, reje
     assert landing.files("o") == {"a.csv": 2, "b.csv": 2 - rejected, "c.csv": 1}
 
 
+@pytest.mark.long
 def test_what_people_have_said_of_anomalies_is_kept(project: MakeProject) -> None:
     """An anomaly that was acknowledged would be opened anew, and who is told of new ones would be told of it again."""
     checks = [{"rule": "not_null", "columns": ["n"]}]

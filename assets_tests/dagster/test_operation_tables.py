@@ -285,6 +285,7 @@ def test_rows_wait_for_others_and_are_written_when_nothing_else_comes(tmp_path: 
     assert len(operations(lake)) == 3
 
 
+@pytest.mark.long
 def test_the_queries_of_the_page_run(shop: Project) -> None:
     """A reader copies them as they are."""
     shop.one("orders")

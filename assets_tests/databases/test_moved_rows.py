@@ -46,6 +46,7 @@ def test_a_row_whose_identifier_becomes_an_old_value_stays_in_the_lake(project: 
     shop.assert_equal("parcels")
 
 
+@pytest.mark.long
 def test_the_key_of_a_row_that_has_moved_may_be_any_column(project: MakeProject) -> None:
     """Spark's join puts the key first: the rows that are replaced would have values in wrong columns, and each sync would fail at them."""
     shop = project(incremental=["public.parcels:shipped_at:timestamp"], containers={"parcels": {"partition_by": "month"}})

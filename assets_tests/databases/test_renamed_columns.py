@@ -99,6 +99,7 @@ def test_columns_that_are_not_read_may_be_renamed(project: MakeProject) -> None:
     assert {row[0] for row in shop.rows("o", "net")} == {3, 30}
 
 
+@pytest.mark.long
 def test_a_refresh_of_some_partitions_does_not_pass_for_one_of_all(project: MakeProject) -> None:
     """The other partitions still have the values of the other column."""
     shop = loaded(project)

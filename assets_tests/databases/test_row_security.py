@@ -224,6 +224,7 @@ def test_capture_is_refused_with_accepted_policies(project: MakeProject, where: 
         shop.catalog()
 
 
+@pytest.mark.long
 def test_a_lake_of_an_earlier_version_is_not_loaded_anew_and_may_be_compared(project: MakeProject) -> None:
     """An earlier version did not notice that rows were hidden: nothing but a comparison can tell whether it has all of them."""
     shop = filled(project, row_security="accept")

@@ -149,6 +149,7 @@ def _adds(lake: str, home: str, times: int) -> None:
             counter.write_text(str(value + 1))
 
 
+@pytest.mark.long
 def test_hosts_that_take_the_lease_in_turn_lose_no_change(tmp_path: Path) -> None:
     """Reading, adding one and writing back, by two hosts at once: without a lease most of the additions would be lost."""
     lake = tmp_path / "lake"

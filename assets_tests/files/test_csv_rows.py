@@ -86,6 +86,7 @@ def test_options_say_how_cells_are_quoted(read: ReadFiles, name: str) -> None:
     assert sorted(found.column("c1" if "header" in options else "note")) == notes and not found.bad
 
 
+@pytest.mark.long
 def test_u_fffd_is_told_from_bytes_that_are_no_text(read: ReadFiles) -> None:
     """A file that some program has converted once, with one character lost then, could never be read."""
     content = "id,note\n1,\ufffd\n2,ok\n".encode() + b"3,\xff\n"

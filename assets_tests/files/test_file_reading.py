@@ -416,6 +416,7 @@ def test_wrong_options_are_reported_and_refuse_no_file(read: Callable[..., Read]
 
 
 # ---------------------------------------------------------------- JSON, text
+@pytest.mark.long
 def test_json_lines_lose_no_key_and_no_digit(read: Callable[..., Read]) -> None:
     """Otherwise a key of one file only, a nested object or a number too large for its column is lost without a word."""
     found = read(

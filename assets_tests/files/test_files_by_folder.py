@@ -70,6 +70,7 @@ def test_files_of_folders_with_one_value_are_one_partition(folder: Make) -> None
     assert sorted(project.rows("s", "id")) == [(n,) for n in range(1, 8)]
 
 
+@pytest.mark.long
 def test_a_partition_goes_with_its_last_file(folder: Make) -> None:
     """Otherwise the partition of a month stays for ever, or goes while it still has rows."""
     project = by_month(folder, prune_files=True)
@@ -113,6 +114,7 @@ def test_a_sensor_starts_one_run_of_the_months_that_have_changed(folder: Make) -
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one_type", ["int", *long("string", "date")])
 def test_equal_values_are_one_partition_whatever_their_text(folder: Make, one_type: str) -> None:
     """Otherwise rows of one month are counted, scanned and read again in two halves."""
@@ -133,6 +135,7 @@ def test_equal_values_are_one_partition_whatever_their_text(folder: Make, one_ty
 RULES = [{"rule": "unique", "columns": ["id"]}, {"rule": "not_null", "columns": ["id"]}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["here", *long("spark")])
 def test_a_scan_after_a_sync_looks_at_all_rows_of_a_partition(folder: Make, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise two files of one month that have the same key are never compared, and checks of others are made for nothing."""
@@ -170,6 +173,7 @@ def test_a_scan_of_what_is_new_looks_at_whole_partitions(folder: Make) -> None:
     assert (found["rows_scanned"], found["verdicts"]) == (2, []), found
 
 
+@pytest.mark.long
 def test_an_audit_names_the_partition_and_its_repair_reads_all_of_it(folder: Make) -> None:
     """Otherwise a lost row is reported for a partition that does not exist, and the repair finds nothing to read."""
     project = by_month(folder)
@@ -184,6 +188,7 @@ def test_an_audit_names_the_partition_and_its_repair_reads_all_of_it(folder: Mak
     assert sorted(project.rows("s", "id")) == [(1,), (1,), (1,), (2,), (2,), (2,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [(None, "month"), *long(("month", None), ("month", "year"))])
 def test_another_column_is_refused_once_there_are_rows(folder: Make, before: str | None, after: str | None) -> None:
     """Otherwise partitions of Dagster are no longer those of the rows: one that is asked for has none, and others are never shown."""

@@ -78,6 +78,7 @@ def test_types_of_such_columns_go_by_the_ladder_or_by_the_yaml(folder: Make) -> 
     assert line["status"] == "warning" and "its folders say month=x, which is no int" in line["message"], line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["parquet", *long("csv", "json")])
 def test_a_column_of_the_file_is_equal_to_that_of_the_path_or_the_file_is_refused(folder: Make, ending: str) -> None:
     """Otherwise one of two values is lost, and nobody knows which one was right."""

@@ -162,6 +162,7 @@ GROWN = {
 }
 
 
+@pytest.mark.long
 def test_nested_columns_grow(folder: Make) -> None:
     """A file with one more field in a struct would be refused for ever, as would one with larger numbers in a list."""
     project = sales(folder)
@@ -190,6 +191,7 @@ def test_a_table_that_is_too_large_to_be_rewritten_refuses_the_file_with_wider_l
     assert columns(project, "list", "s") == [["[1]", "[2]"], ["{1, null}", "{null, 2}"]], "fields are added to a table of any size"
 
 
+@pytest.mark.long
 def test_a_declared_column_rejects_what_does_not_fit_and_a_text_takes_all(folder: Make) -> None:
     """Otherwise a file is refused for one value, and ``columns:`` helps for no type that it could help for."""
     project = sales(folder, columns={"whole": "bigint", **dict.fromkeys(("number", "day", "none", "list", "price"), "string")})

@@ -68,6 +68,7 @@ def test_a_first_file_that_is_only_a_header_fixes_no_type(folder: Make, monkeypa
     assert [(i, str(day), amount) for i, day, amount in project.rows("sales", "id, day, amount")] == [(1, "2026-01-31", 1.5)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["csv", *long("json")])
 def test_an_audit_knows_the_columns_without_value(folder: Make, kind: str) -> None:
     """It would refuse a file that the sync has read, as the table has none of its columns, and no repair would change that."""

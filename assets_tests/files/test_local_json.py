@@ -71,6 +71,7 @@ def test_each_value_comes_out_as_spark_reads_it_in_a_column_of_each_type(both: B
     assert both({"a.json": "\n".join(lines).encode()}, known, types=types) is not None
 
 
+@pytest.mark.long
 def test_each_line_comes_out_as_spark_reads_it(both: Both) -> None:
     """Otherwise a second object on a line is lost, or garbage becomes a row."""
     known = [Column("id", "string"), Column("new", "double"), Column("näme", "string"), Column("_c0", "bigint")]

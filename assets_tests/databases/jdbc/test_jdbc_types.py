@@ -131,6 +131,7 @@ def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Cal
     assert len(project.rows("ROWS_OF")) == len(values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", [POSTGRES], ids=lambda kind: kind.name, indirect=True)
 @pytest.mark.parametrize(("type_", "word"), [("timestamp", "datetime"), *long(("date", "date"), ("timestamptz", "timestamp"))])
 def test_infinity_in_the_identifier_does_not_keep_the_others_out(shop: Callable[..., JdbcProject], type_: str, word: str) -> None:

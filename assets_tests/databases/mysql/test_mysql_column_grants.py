@@ -24,6 +24,7 @@ def granted(shop: Shop, **container: Any) -> MySQLProject:
     return project
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, *long({"deletes": "sweep", "max_deleted_share": 1})])
 def test_the_granted_columns_are_synced(shop: Shop, more: dict[str, Any]) -> None:
     """Administrators grant columns where others must not be copied."""
