@@ -214,11 +214,14 @@ def test_a_query_that_was_left_while_it_was_planned_does_not_run_for_ever(tmp_pa
     """Spark loses such a query. Ctrl-C in the first seconds of a sync would leave all cores busy until the machine is restarted."""
     ensure_server(tmp_path)
     jvm = psutil.Process(record_of(tmp_path).jvm_pid)
-    with pytest.raises(KeyboardInterrupt), open_session(tmp_path, name="cancelled") as spark:
-        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        spark.sql(ENDLESS).collect()
-    # Without work it needs a hundredth of a core; beside others' load it does not get a whole one.
-    assert busy(jvm, 5) > 0.1, "Spark has cancelled the query: ``supervisor._WorkForNobody`` may not be needed any more"
+    for seconds in (2.0, 3.0, 1.0, 4.0, 1.5, 6.0):  # when the query is planned depends on what else the machine does
+        with pytest.raises(KeyboardInterrupt), open_session(tmp_path, name="cancelled") as spark:
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+            spark.sql(ENDLESS).collect()
+        if busy(jvm, 5) > 0.5:
+            break
+    else:
+        pytest.fail("Spark has cancelled the query: ``supervisor._WorkForNobody`` may not be needed any more")
     assert wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, 60)
     with open_session(tmp_path, name="the next command") as spark:
         assert spark.range(3).count() == 3
