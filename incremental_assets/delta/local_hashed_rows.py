@@ -65,7 +65,7 @@ class LocalHashedRows:
 
 
 def are_hashed_here(table: LakeTable, head: Head, container: Container, scope: RowScope) -> bool:
-    """Whether the rows of a scope are hashed in this process, as far as that can be told without reading all of their columns."""
+    """Whether the rows of a scope are hashed in this process, as far as that is known without reading all of their columns."""
     try:
         delta = None if arrow_schema(head.columns) is None else readable_here(table, head.version)
         if delta is None or delta.count() <= MOST_ROWS:
