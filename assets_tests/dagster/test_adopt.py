@@ -161,7 +161,7 @@ def test_files_are_not_read_again(folder: Callable[..., Folder], cell: str, reje
 
 @pytest.mark.long
 def test_what_people_have_said_of_anomalies_is_kept(project: MakeProject) -> None:
-    """An anomaly that was acknowledged would be opened anew, and who is told of new ones would be told of it again."""
+    """An anomaly that was acknowledged would be opened anew, and whoever gets messages of new ones would get another one."""
     checks = [{"rule": "not_null", "columns": ["n"]}]
     shop = project(incremental=["public.o:d:date!upsert"], containers={"o": {"partition_by": "day", "checks": checks}})
     shop.execute(DAYS)

@@ -52,7 +52,7 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
 
     Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
     """
-    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    reason = _reason_against(table, head, write_batch)
     chosen = None if reason is not None else _chosen(write_batch, compared)
     if chosen is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
@@ -83,7 +83,7 @@ def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Write
 
     The table gets the batch's columns in place of its own. Raises as ``write_here`` does.
     """
-    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    reason = _reason_against(table, head, write_batch)
     rows = None if reason is not None else write_batch.rows.local()
     if rows is None or not _may_delete(write_batch):
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "there are many rows, or none")
@@ -99,7 +99,7 @@ def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: 
     Returns the rows that were replaced, with the columns by which they are known. None if nothing was done and Spark has to write. Raises
     as ``write_here`` does.
     """
-    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    reason = _reason_against(table, head, write_batch)
     if reason is not None or chosen.replaced is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
         return None
@@ -121,7 +121,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     """
     schema = arrow_schema(head.columns)
     write_batch = replace(write_batch, columns=tuple(head.columns))  # no rows are written but those that the table has
-    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    reason = _reason_against(table, head, write_batch)
     if reason is not None or schema is None:
         log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")
         return None
@@ -170,6 +170,11 @@ def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
     except BaseException:
         writer.discard()
         raise
+
+
+def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
+    """Why Spark has to write; None if this process may."""
+    return f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
 
 
 # ---------------------------------------------------------------------- what is written, and what it replaces
