@@ -217,8 +217,10 @@ def test_a_query_that_was_left_while_it_was_planned_does_not_run_for_ever(tmp_pa
     ensure_server(tmp_path)
     jvm = psutil.Process(record_of(tmp_path).jvm_pid)
     with pytest.raises(KeyboardInterrupt), open_session(tmp_path, name="cancelled") as spark:
-        spark.range(3).count()  # what the first query of a server loads is not taken for the planning
-        threading.Thread(target=lambda: (wait_for(lambda: busy(jvm, 3) > 0.5 < busy(jvm, 3), 30), os.kill(os.getpid(), signal.SIGINT))).start()
+        spark.range(3).count()  # so that what a first query loads is not taken for the planning
+        threading.Thread(
+            target=lambda: (wait_for(lambda: busy(jvm, 3) > 0.5 < busy(jvm, 3), 30), os.kill(os.getpid(), signal.SIGINT))
+        ).start()
         spark.sql(ENDLESS_PLANNING).collect()
     assert busy(jvm, 5) > 0.5, "Spark has stopped the query: ``supervisor._WorkForNobody`` may not be needed any more"
     assert wait_for(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, 60)
@@ -351,6 +353,21 @@ def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable
     with open_session(expendable, name="next") as spark:
         assert spark.range(3).count() == 3
     assert record_of(expendable).jvm_pid != killed.jvm_pid
+
+
+@pytest.mark.long
+def test_a_command_that_meets_a_server_that_is_ending_starts_the_next_one(expendable: Path) -> None:
+    """Otherwise a command that comes in the second in which an unused server ends, fails with *could not start*."""
+    stop_server(expendable)
+    home = server.Home(expendable)
+    home.prepare()
+    with home.lock("alive.lock", fcntl.LOCK_EX) as ending:
+        assert ending is not None
+        os.ftruncate(ending, 0)
+        os.write(ending, str(os.getpid()).encode())
+        starting = ThreadPoolExecutor(1).submit(ensure_server, expendable)
+        assert not wait_for(starting.done, 2)
+    assert starting.result(60).startswith("sc://")
 
 
 @pytest.mark.long

@@ -203,32 +203,36 @@ def _start(home: Home) -> Record:
     began = time.monotonic()
     log.info("starting the embedded Spark server (ends after %g s without use) …", idle_seconds())
     process = None
-    if home.supervisor() is None:
-        output = os.open(home.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", SUPERVISOR, str(home.folder.parent)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd="/",
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")]))},
-                start_new_session=True,  # so that it outlives this command, and does not get the command's Ctrl-C
-            )
-            _started.append(process)
-        finally:
-            os.close(output)
     while time.monotonic() - began < START_SECONDS:
         record = home.record()
         if record is not None:
             log.info("the embedded Spark server is ready after %.1f s", time.monotonic() - began)
             return record
-        ended = process.poll() is not None if process else home.supervisor() is None
-        if ended:
+        if process is None and home.supervisor() is None:  # also after one that was just ending
+            process = _start_supervisor(home)
+        elif process is not None and process.poll() is not None:
             raise SparkUnavailable(f"The embedded Spark server could not start.\n{home.last_words()}")
         time.sleep(0.05)
     stop(home.folder.parent)
     raise SparkUnavailable(f"The embedded Spark server was not ready after {START_SECONDS} s and was ended.\n{home.last_words()}")
+
+
+def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
+    output = os.open(home.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", SUPERVISOR, str(home.folder.parent)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")]))},
+            start_new_session=True,  # so that it outlives this command, and does not get the command's Ctrl-C
+        )
+    finally:
+        os.close(output)
+    _started.append(process)
+    return process
 
 
 def _root() -> str:
