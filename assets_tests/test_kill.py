@@ -280,7 +280,7 @@ def test_a_load_whose_task_is_killed_is_completed_by_the_next(own_server: MakePr
     assert "Traceback" not in command.stderr, command.stderr
     assert lines[0]["status"] == ("failed" if code else "synced"), lines
     if code:
-        assert "was killed, perhaps as memory was short" in lines[0]["message"], lines
+        assert "has ended, as memory was short" in lines[0]["message"], lines
         assert shop.rows("t", "count(*)") == [(0,)]
     shop.one("t")
     shop.assert_equal("t")

@@ -284,15 +284,15 @@ def answers(url: str) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.xfail(
-    run=False,
-    reason="adbc-driver-postgresql 1.8 ends the process where a connection is lost in a read; 1.13 does not, and takes 0.7 s of the "
-    "processor more for a million rows: see docs/decisions/dependencies.md",
-)
 def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
-    far_away: tuple[str, Callable[[bool], None], Callable[[str], str]], tmp_path: Path, spark_home: Path
+    far_away: tuple[str, Callable[[bool], None], Callable[[str], str]], tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where packets are dropped, the client must not wait for the next row for ever, and the server must not keep the client's snapshot."""
+    """Where packets are dropped, the client must not wait for the next row for ever, and the server must not keep the client's snapshot.
+
+    Spark's tasks read, as they do where a read is long enough to meet such a loss. In this process, adbc-driver-postgresql 1.8 would end it
+    (docs/decisions/dependencies.md).
+    """
+    monkeypatch.setenv(READ_BY, "files")
     url, plug, ask = far_away
     shop = Project(tmp_path, url, spark_home, max_silence_seconds=30)
     shop.execute(SLOW)
@@ -313,7 +313,9 @@ def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
     cutting.join(150)
     plug(True)
     wait_for(lambda: answers(url), "the network is back")
-    assert failed["status"] == "failed" and ("max_silence_seconds" in failed["message"] or "not answered" in failed["message"]), failed
+    assert failed["status"] == "failed" and any(
+        said in failed["message"] for said in ("not answered", "connection to the source was lost")
+    ), failed
     assert freed and freed[0] < 75, f"{freed}: a minute, and the time of the queries that ask; without probes it would be two hours"
     assert seconds < 400, f"{seconds}: with the start of Spark; without a limit it would wait for ever"
     head = shop.table("slow").head()

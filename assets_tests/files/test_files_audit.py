@@ -5,11 +5,15 @@ Belongs here: containers of files. Does not belong: tables (``test_audit``), and
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from dagster._core.event_api import PartitionKeyFilter
@@ -21,10 +25,12 @@ from incremental_assets.dagster.audit_jobs import partitions_in_turn
 from incremental_assets.dagster.components.audit import AuditEntry
 from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.delta.folders import QUALITY_FOLDER
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import audit as files_audit
 from incremental_assets.files import trees
 from incremental_assets.files.hashed_rows import text_of
+from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.spark.session import open_session
 
 Make = Callable[..., Folder]
@@ -59,8 +65,10 @@ def sql(project: Folder, *statements: str) -> None:
 
 
 @pytest.mark.long
-def test_what_no_sync_sees_is_found_in_files_and_repaired(sales: Folder) -> None:
+@pytest.mark.parametrize("read_by", ["", "spark"])
+def test_what_no_sync_sees_is_found_in_files_and_repaired(sales: Folder, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
     """A file that was changed without another time, or rows that were changed in the lake, would stay wrong for ever."""
+    monkeypatch.setenv(FILES_BY, read_by)
     first = sales.audit("sales")["sales"]
     assert (first["status"], first["rows"], first["rejected"], first["partitions_checked"]) == ("equal", 4, 1, 3), first
     assert documented("audit") == {*fields(first)}
@@ -78,6 +86,36 @@ def test_what_no_sync_sees_is_found_in_files_and_repaired(sales: Folder) -> None
     rejected = DeltaTable(str(sales.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().to_pylist()
     assert [row["line"] for row in rejected] == ["4,much"]
     assert sales.audit("sales")["sales"]["status"] == "equal"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_an_audit_of_small_files_needs_no_spark(folder: Make, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    """Otherwise an audit of a few small files waits for a Spark server to start, half a minute for nothing."""
+    monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
+    monkeypatch.setattr(trees, "identifies_files", lambda _folder: False)
+    rows = {"id": [1, 2], "at": [datetime(2026, 1, 1, 2), None], "name": ["a,b", ""], "x": [0.1, -0.0], "d": [Decimal("1.50"), None]}
+
+    def put(name: str, **changed: list[Any]) -> None:
+        table, into = pa.table({**rows, **changed}), BytesIO()
+        if ending == "csv":
+            pc.write_csv(table, into)
+        else:
+            pq.write_table(table, into, use_dictionary=False, compression="none", write_statistics=False)
+        made.put(name, into.getvalue(), at=1_600_000_000)
+
+    made = folder(containers={"sales": {"glob": f"*.{ending}"}})
+    for name in ("a", "b", "c"):
+        put(f"{name}.{ending}")
+    found = made.audit("sales")["sales"]
+    assert (found["status"], found["rows"], found["partitions_checked"]) == ("equal", 6, 3), found
+    put(f"a.{ending}", x=[0.2, -0.0])
+    put(f"b.{ending}", d=[Decimal("1.51"), None])
+    found = made.audit("sales")["sales"]
+    assert (found["status"], found["partitions_different"]) == ("different", [f"a.{ending}", f"b.{ending}"]), found
+    assert (found["missing"], found["stale"], found["surplus"], found["rows"]) == (2, 0, 2, 6), found
+    (made.root / f"c.{ending}").unlink()
+    found = made.audit("sales", keys=(f"c.{ending}",) * 2)["sales"]
+    assert found["status"] == "equal" and "1 file that is gone" in found["message"], found
 
 
 def test_only_the_files_that_differ_are_read_again(sales: Folder) -> None:

@@ -53,8 +53,8 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
             ) from error
         if "Python worker exited unexpectedly" in text:
             raise LakeError(
-                f"{label}: a process of Spark's that read rows was killed, perhaps as memory was short. None of them were committed. "
-                f"Sync again; with fewer `readers`, less memory is needed."
+                f"{label}: a process of Spark's that read rows has ended, as memory was short or its connection to the source was lost. "
+                f"None of them were committed. Sync again; with fewer `readers`, less memory is needed."
             ) from error
         if "AMBIGUOUS_REFERENCE" in text and "`_metadata`" in text:
             raise LakeError(

@@ -1,7 +1,8 @@
 """Compares a container of files with its table in the lake: file by file, by reading the files once more.
 
 Belongs here: which files are compared, with what, and what cannot be compared. Does not belong: the comparison (``core.comparison``), the
-hashes (``files.hashed_rows``), when an audit is made (``files.sync``, ``dagster.file_adapter``), and repairs (``dagster.audit``).
+hashes (``hashed_rows``, ``local_hashed_rows``), when an audit is made (``files.sync``, ``dagster.file_adapter``), and repairs
+(``dagster.audit``).
 
 The files are read by the very reader of a sync, and what it rejects counts as rejected. The container's lock is held, so the lake stays as
 it is. The folder does not: files that have changed since the sync, or change while they are compared, are left to the next sync.
@@ -20,13 +21,13 @@ from incremental_assets.core.comparison import (
     Checksum,
     Comparison,
     Difference,
+    HashedRows,
     Key,
     PartitionDifference,
     RowScope,
     compare,
 )
 from incremental_assets.core.files import FILE, MODIFIED, FileState
-from incremental_assets.core.names import backticked
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import lake_errors
@@ -37,10 +38,13 @@ from incremental_assets.files.attempts import Attempts
 from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.hashed_rows import FileHashedRows, as_columns, hashed_rows
+from incremental_assets.files.local_hashed_rows import LocalFileHashedRows, read_files_here
+from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import FileRecord, Manifest
+from incremental_assets.files.readers.local_files import REJECTED_ROWS
 from incremental_assets.files.readers.read import FileRows
-from incremental_assets.files.readers.reading import ReadFile
-from incremental_assets.files.recheck import NO_ROWS, StoredRows, stored_rows
+from incremental_assets.files.readers.reading import ReadFile, Reading
+from incremental_assets.files.recheck import NO_ROWS, StoredRows, rows_of_no_file, stored_rows
 from incremental_assets.files.rejected import rejected_table
 
 NAMED = 3
@@ -107,7 +111,7 @@ class _Audit:
         held: Mapping[str, StoredRows] = {}
         with lake_errors(container.label, self._table.url):
             if self._head is not None:
-                held = stored_rows(self._scope.spark, self._table, self._rejected)
+                held = stored_rows(lambda: self._scope.spark, self._table, self._rejected)
             due = self._sorted_out(held)
             most = self._definition.settings.max_files_per_run
             for at in range(0, len(due), most):
@@ -171,7 +175,8 @@ class _Audit:
         left = tuple(files)
         while left:
             attempt = Attempt(self._scope, Attempts(self._scope.lake, self._definition.container.key_path), self._log)
-            chosen, rows = attempt.read(left, self._read)
+            rows = self._read_here(attempt, left)
+            chosen, rows = (left, rows) if rows is not None else attempt.read(left, self._read)
             for key, reason in attempt.refused.items():
                 self._unreadable(key, reason, held.get(key, NO_ROWS))
             if rows is not None:
@@ -186,22 +191,31 @@ class _Audit:
                 return
             left = attempt.waiting
 
+    def _read_here(self, attempt: Attempt, files: Sequence[ReadFile]) -> RowsReadHere | None:
+        address, columns = self._definition.settings.address, self._columns_of_lake()
+        return read_here(self._scope, attempt, address, self._reading, files, columns, 0, self._staging())
+
     def _read(self, files: Sequence[ReadFile]) -> FileRows:
-        definition = self._definition
-        staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
-        reading = replace(definition.reading, valueless=self._head.valueless if self._head is not None else ())
-        return FileRows(self._scope.spark, definition.settings.address, reading, files, self._columns_of_lake(), staging, self._log)
+        address, columns = self._definition.settings.address, self._columns_of_lake()
+        return FileRows(self._scope.spark, address, self._reading, files, columns, self._staging(), self._log)
+
+    @property
+    def _reading(self) -> Reading:
+        return replace(self._definition.reading, valueless=self._head.valueless if self._head is not None else ())
+
+    def _staging(self) -> Path:
+        return Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
 
     def _columns_of_lake(self) -> tuple[Column, ...]:
         columns = self._head.columns if self._head is not None else ()
         return tuple(column for column in columns if column.name not in (FILE.name, MODIFIED.name))
 
-    def _compare_rows(self, files: Sequence[ReadFile], rows: FileRows, held: Mapping[str, StoredRows]) -> None:
+    def _compare_rows(self, files: Sequence[ReadFile], rows: FileRows | RowsReadHere, held: Mapping[str, StoredRows]) -> None:
         found = self._found
         for key, reason in rows.refused.items():
             self._unreadable(key, reason, held.get(key, NO_ROWS))
         keys = tuple(file.key for file in files if file.key in rows.counts)
-        with self._both_sides(rows) as (source, lake):
+        with self._both_sides(keys, rows) as (source, lake):
             compared = compare(source, lake, None, RowScope((), False, keys))
             changed = self._changed_since(keys) if compared.different else frozenset[str]()
             if changed:
@@ -222,8 +236,12 @@ class _Audit:
                 found.different[key] = PartitionDifference(key, Checksum(sum(recorded)), Checksum(sum(there)), reason)
 
     @contextlib.contextmanager
-    def _both_sides(self, rows: FileRows) -> Iterator[tuple[FileHashedRows, FileHashedRows]]:
-        """The rows that were read from the files, and those of the lake, which get the same columns and types."""
+    def _both_sides(self, keys: Sequence[str], rows: FileRows | RowsReadHere) -> Iterator[tuple[HashedRows, HashedRows]]:
+        """The rows that were read from the files with these keys, and those of the lake, which get the same columns and types."""
+        here = self._both_sides_here(keys, rows) if isinstance(rows, RowsReadHere) else None
+        if here is not None:
+            yield here
+            return
         spark, columns = self._scope.spark, rows.columns
         good, views = rows.good(), (f"__incremental_assets_{uuid.uuid4().hex}", f"__incremental_assets_{uuid.uuid4().hex}")
         types = {one.name: one.dataType for one in good.schema.fields}
@@ -240,6 +258,16 @@ class _Audit:
         finally:
             for view in views:
                 spark.catalog.dropTempView(view)
+
+    def _both_sides_here(self, keys: Sequence[str], rows: RowsReadHere) -> tuple[HashedRows, HashedRows] | None:
+        """The same in this process; None if it cannot hold one of the sides."""
+        assert self._head is not None
+        source, beside = rows.local(), self._rejected.head()
+        lake = read_files_here(self._table, self._head.version, keys, source.schema) if source is not None else None
+        kept = REJECTED_ROWS.empty_table() if beside is None else read_files_here(self._rejected, beside.version, keys, REJECTED_ROWS)
+        if source is None or lake is None or kept is None:
+            return None
+        return LocalFileHashedRows.of(source, rows.local_bad()), LocalFileHashedRows.of(lake, kept)
 
     def _changed_since(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of the files that have changed since the folder was listed, or are gone. They were read as they are now."""
@@ -271,8 +299,7 @@ class _Audit:
         """Counts the rows that no sync has written, as they have no ``_file``."""
         if self._head is None or self._asked is not None:
             return
-        query = f"SELECT count(*) FROM {_at(self._table, self._head)} WHERE {backticked(FILE.name)} IS NULL"
-        rows = self._scope.spark.sql(query).collect()[0][0]
+        rows = rows_of_no_file(lambda: self._scope.spark, self._table)
         if rows:
             self._found.keys.append(None)
             self._found.differs(None, 0, rows)

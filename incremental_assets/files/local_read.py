@@ -23,7 +23,7 @@ from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
-from incremental_assets.files.readers.local_files import LocalFiles
+from incremental_assets.files.readers.local_files import REJECTED_ROWS, LocalFiles
 from incremental_assets.files.readers.local_json import LocalJsonRows, reason_against_json
 from incremental_assets.files.readers.local_parquet import LocalParquetRows, parquet_type, reason_against_parquet
 from incremental_assets.files.readers.local_values import Unsure, arrow_type
@@ -91,6 +91,11 @@ class RowsReadHere:
             return None
         read = [pq.ParquetFile(os.path.join(self.staged.folder, file.path)).read() for file in self.staged.files]
         return pa.concat_tables([self._schema.empty_table(), *(of_file.cast(self._schema) for of_file in read)])
+
+    def local_bad(self) -> pa.Table:
+        """The rejected rows as a table of this process: ``_file``, ``_file_modified``, ``line``."""
+        none = REJECTED_ROWS.empty_table()
+        return none if self._odd is None else self._odd.bad().select(*none.column_names).toArrow().cast(none.schema)
 
     def close(self) -> None:
         """Frees what Spark keeps of the doubtful lines."""

@@ -4,19 +4,26 @@ Belongs here: which files are read again, dropped, or recorded as the tables hav
 (``files.plan``), or writing (``files.sync``).
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
 from incremental_assets.core.files import FILE, MODIFIED, FileState
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.local_query import readable_here
+from incremental_assets.delta.table import LakeTable, query
 from incremental_assets.files.manifest import FileRecord
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.reading import ReadFile
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Recheck:
         return self.held.get(key, NO_ROWS)
 
 
-def recheck(spark: "SparkSession", plan: FilesPlan, table: LakeTable, beside: LakeTable) -> Recheck:
+def recheck(spark: "Callable[[], SparkSession]", plan: FilesPlan, table: LakeTable, beside: LakeTable) -> Recheck:
     """Compares the rows of the container's table, and of the rejected rows ``beside`` it, with the manifest. Raises LakeError."""
     with lake_errors(plan.container.label, table.url):
         held = stored_rows(spark, table, beside)
@@ -79,17 +86,39 @@ def recheck(spark: "SparkSession", plan: FilesPlan, table: LakeTable, beside: La
     )
 
 
-def stored_rows(spark: "SparkSession", table: LakeTable, beside: LakeTable) -> Mapping[str, StoredRows]:
-    """Counts the rows of each file in both tables, by key. Rows without ``_file``, which no sync writes, are left out."""
-    counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} WHERE {FILE.name} IS NOT NULL GROUP BY 1"
-    rows = {key: (n, at) for key, n, at in spark.sql(counted.format(table.sql_name)).collect()}
-    bad = spark.sql(counted.format(beside.sql_name)).collect() if beside.head() is not None else []
-    rejected = {key: (n, at) for key, n, at in bad}
+def stored_rows(spark: "Callable[[], SparkSession]", table: LakeTable, beside: LakeTable) -> Mapping[str, StoredRows]:
+    """Counts the rows of each file in both tables, by key. Rows without ``_file``, which no sync writes, are left out.
+
+    ``spark`` returns the session, and is called where this process cannot count. Raises what Spark raises.
+    """
+    rows = _counted(spark, table)
+    rejected = _counted(spark, beside) if beside.head() is not None else {}
     none = (0, None)
     return {
-        str(key): StoredRows(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
+        key: StoredRows(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
         for key in {*rows, *rejected}
+        if key is not None
     }
+
+
+def rows_of_no_file(spark: "Callable[[], SparkSession]", table: LakeTable) -> int:
+    """The number of rows without ``_file``, which no sync writes. ``spark`` is used as in ``stored_rows``."""
+    return _counted(spark, table).get(None, (0, None))[0]
+
+
+def _counted(spark: "Callable[[], SparkSession]", table: LakeTable) -> Mapping[str | None, tuple[int, int | None]]:
+    """By key, the number of rows of each file, and their modification time. The key is None for rows without ``_file``."""
+    try:
+        here = readable_here(table)
+        if here is not None:
+            found = query(here, f'SELECT {FILE.name}, count(*), max({MODIFIED.name}) FROM "rows" GROUP BY 1')
+            keys, numbers, times = found.columns
+            times = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            return {key: (n, at) for key, n, at in zip(keys.to_pylist(), numbers.to_pylist(), times.to_pylist(), strict=True)}
+    except (DeltaError, pa.ArrowException) as error:
+        log.debug("%s: Spark counts its rows: %s", table.url, error)
+    counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {table.sql_name} GROUP BY 1"
+    return {key: (n, at) for key, n, at in spark().sql(counted).collect()}
 
 
 def _is_removed(plan: FilesPlan, key: str) -> bool:

@@ -133,7 +133,7 @@ class FileSync(ContainerSync):
         self._manifest.keep_only(plan.remembered)
         self._compare_contents()
         if plan.recheck:
-            self._recheck = recheck(self._scope.spark, plan, self.table, self._rejected)
+            self._recheck = recheck(lambda: self._scope.spark, plan, self.table, self._rejected)
             self._due, self._drop = self._recheck.due, self._recheck.drop
         in_lake = () if head is None or plan.whole else tuple(c for c in head.columns if c.name not in (FILE.name, MODIFIED.name))
         if self._due:

@@ -15,6 +15,9 @@ from incremental_assets.core.schema import Column
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.reading import ReadFile, Reading
 
+REJECTED_ROWS = pa.schema([(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC")), ("line", pa.string())])
+"""What an audit compares of rejected rows."""
+
 
 @dataclass(frozen=True)
 class LocalFiles:
