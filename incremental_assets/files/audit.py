@@ -31,6 +31,7 @@ from incremental_assets.core.files import FILE, MODIFIED, FileState
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.files.attempt import Attempt
@@ -260,9 +261,10 @@ class _Audit:
                 spark.catalog.dropTempView(view)
 
     def _both_sides_here(self, keys: Sequence[str], rows: RowsReadHere) -> tuple[HashedRows, HashedRows] | None:
-        """The same in this process; None if it cannot hold one of the sides."""
+        """The same in this process; None if it cannot hold one of the sides, or has no texts for a column's type."""
         assert self._head is not None
-        source, beside = rows.local(), self._rejected.head()
+        source = rows.local() if arrow_schema(rows.columns) is not None else None
+        beside = self._rejected.head()
         lake = read_files_here(self._table, self._head.version, keys, source.schema) if source is not None else None
         kept = REJECTED_ROWS.empty_table() if beside is None else read_files_here(self._rejected, beside.version, keys, REJECTED_ROWS)
         if source is None or lake is None or kept is None:
