@@ -178,6 +178,7 @@ def test_a_merge_key_that_is_null_or_occurs_twice_fails_the_sync(project: MakePr
         assert len(made.rows(name)) == 1
 
 
+@pytest.mark.long
 def test_rows_committed_without_their_watermark_are_not_doubled(project: MakeProject) -> None:
     """Where a sync died after it had committed rows and before it stored the watermark, the next sync must not append the rows again."""
     made = project(incremental=["public.t:day:date", "public.u:day:date!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})

@@ -256,6 +256,7 @@ def test_a_change_of_the_table_that_sends_no_rows_is_noticed(loaded: Project, st
     assert not loaded_anew(loaded.one("orders"))
 
 
+@pytest.mark.long
 def test_a_column_that_comes_back_after_a_sync_is_another_one(loaded: Project) -> None:
     """The sync in between has left the dropped column's values in the lake, and the log tells nothing of rows that had none since."""
     loaded.execute("alter table orders drop note; update orders set day = day + 1 where id = 1")
@@ -336,6 +337,7 @@ def test_a_table_that_was_out_of_the_publication_for_a_time_is_loaded_anew(loade
     loaded.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_a_container_that_comes_later_loads_nobody_else_anew(loaded: Project) -> None:
     loaded.execute(f"create table other (id int primary key); alter publication {SLOT} add table other; insert into other values (1)")
     loaded.execute("update orders set note = 'x' where id = 1")
@@ -465,6 +467,7 @@ def test_a_load_waits_for_those_who_have_written_to_the_table_before(shop: Proje
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_changes_during_a_load_by_windows_arrive(project: MakeProject) -> None:
     """A row that moves between two windows would be missing in both."""
     shop = project(incremental=PARTITIONED, containers={"orders": {"partition_by": "month"}}, capture="log", load_rows=300)

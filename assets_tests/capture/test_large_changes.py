@@ -40,6 +40,7 @@ def test_the_key_may_be_in_any_piece_of_a_change(shop: Project, monkeypatch: pyt
     shop.assert_equal("t")
 
 
+@pytest.mark.long
 def test_a_change_that_would_take_too_much_memory_is_refused(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operating system would end the process instead, at each sync."""
     monkeypatch.setattr(log, "MOST_BYTES", 1 << 20)

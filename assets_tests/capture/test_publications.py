@@ -47,7 +47,8 @@ MEANWHILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("which", ["unlogged", *long(*(one for one in MEANWHILE if one != "unlogged"))])
+@pytest.mark.long
+@pytest.mark.parametrize("which", MEANWHILE)
 def test_a_table_whose_changes_were_in_no_log_for_a_time_is_loaded_anew(project: MakeProject, which: str) -> None:
     """Its changes of that time would be lost, and each sync would say that the log has no change."""
     publication, table, meanwhile = MEANWHILE[which]

@@ -129,6 +129,7 @@ def test_a_table_that_another_sync_has_moved_meanwhile_is_looked_at_alone(five: 
         assert isinstance(launch_if_due(instance, definitions[1], known), NotDue)
 
 
+@pytest.mark.long
 def test_a_run_whose_change_another_sync_has_brought_meanwhile_commits_nothing(five: Project) -> None:
     """The run is told of a change that was seen, so that it need not look whether there is one. That must not outlive the change."""
     definitions = five.catalog()

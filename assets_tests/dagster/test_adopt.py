@@ -108,9 +108,10 @@ def kill(shop: Project, step: str, *arguments: str) -> int:
     return subprocess.run(command, env=shop.environment(spark=False), capture_output=True, timeout=120, check=False).returncode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step",
-    ["adopt.set_property", *long("adopt.Path.rename", "adopt.Adoption._report", "adopt.add_keys", "adopt.row_count", "Records.adopt")],
+    ["adopt.set_property", "adopt.Path.rename", "adopt.Adoption._report", "adopt.add_keys", "adopt.row_count", "Records.adopt"],
 )
 def test_a_command_that_is_killed_is_run_again(project: MakeProject, step: str) -> None:
     """A machine that stops in between must leave nothing that is lost, or loaded once more beside the old rows."""

@@ -70,6 +70,7 @@ def test_an_own_asset_reads_one_month_and_replaces_one_month(shop: Shop) -> None
     assert len(rows) == len(source) and sum(total for _, total in rows) == 2 * sum(total for (total,) in source)
 
 
+@pytest.mark.long
 def test_the_first_and_last_partition_include_rows_beyond_them(shop: Shop) -> None:
     """Rows belong to a partition wherever they lie: an asset that sums up all partitions must not miss those at the ends."""
     seen: dict[str, list[int]] = {}

@@ -76,6 +76,7 @@ def containers_of(definitions: dg.Definitions) -> set[str]:
     }
 
 
+@pytest.mark.long
 def test_definitions_are_made_only_for_the_named_containers(shop: Project) -> None:
     """Dagster takes more than a minute for ten thousand containers; who syncs one of them would wait for all."""
     enter_project(shop.path)
@@ -118,6 +119,7 @@ def own_component(shop: Project, text: str) -> None:
     yaml.write_text(yaml.read_text().replace("incremental_assets.PostgresDatastore", "shop_component.Shop"))
 
 
+@pytest.mark.long
 def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Project) -> None:
     """Otherwise who wants a tag, a group or a message after each sync has to fork the component."""
     own_component(shop, OWN_COMPONENT)

@@ -92,6 +92,7 @@ def executed(shop: Project, job: str, assets: Set[dg.AssetKey] | None = None) ->
     return set((shop.path / "built").read_text().split()), ended.is_success
 
 
+@pytest.mark.long
 def test_a_run_builds_the_definitions_of_its_container_alone(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each run that a schedule starts in a large project spends minutes on containers that it does not touch."""
     assert executed(shop, "profile_shop__t007") == ({"t007"}, True)

@@ -74,6 +74,7 @@ def test_a_table_that_is_locked_after_the_plan_is_named(project: MakeProject, mo
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_a_load_in_windows_misses_no_row_of_an_open_transaction(project: MakeProject) -> None:
     """Rows of an open transaction may lie in any window, so the watermark must wait and the next sync must read them."""
     shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"partition_by": 1000}}, load_rows=1000)

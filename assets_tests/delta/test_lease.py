@@ -79,6 +79,7 @@ def test_a_lease_that_is_not_renewed_is_taken_over(tmp_path: Path, host: Callabl
                 lease.expect_held()
 
 
+@pytest.mark.long
 def test_a_host_does_not_release_the_lease_of_another_one(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     with taken(tmp_path, host("one")) as lease:
         freeze(lease)
@@ -116,6 +117,7 @@ def test_a_lease_of_the_same_home_is_taken_over_at_once(tmp_path: Path, host: Ca
             pass
 
 
+@pytest.mark.long
 def test_the_log_of_a_lease_does_not_grow(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     log = tmp_path / "lake" / "_leases" / "shop" / "orders" / "_delta_log"
     counts: list[int] = []

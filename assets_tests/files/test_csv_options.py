@@ -70,6 +70,7 @@ def test_a_title_before_the_header_is_refused_with_the_number_of_lines(read: Rea
     assert "skip_lines: 2" in found.refused["a.csv"] and "skip_lines: 1" in found.refused["b.csv"]
 
 
+@pytest.mark.long
 def test_a_number_in_another_way_of_writing_is_rejected_with_a_hint(read: ReadFiles) -> None:
     """Nobody could tell what to do with a thousand rejected rows."""
     found = read({"a.csv": b'n,x\n"1.234,56",a\n"1,234.5",b\nx,c\n'}, types={"n": "decimal(12,2)"})

@@ -335,6 +335,7 @@ def test_a_cell_is_taken_only_where_nothing_of_it_is_lost(read: Callable[..., Re
     assert by_tag["good:8:0"]["c8"] == "\\' OR 1=1"
 
 
+@pytest.mark.long
 def test_lines_that_are_not_rows_are_rejected_with_their_text(read: Callable[..., Read]) -> None:
     """Otherwise rows are padded with NULL or cut, or half of a cell of two lines passes for the cell, or bytes turn into question marks."""
     text = b'id,note\n1,fine\n2\n3,a,b\n4,"first half\nsecond half",5\n6,caf\xe9\n'
@@ -467,6 +468,7 @@ EXACT = [
 ]
 
 
+@pytest.mark.long
 def test_values_of_json_are_those_of_the_file(read: Callable[..., Read]) -> None:
     """Otherwise amounts are rounded, numbers become infinite, and nested values are others than those that were written."""
     lines = "".join(f'{{"id": {i}, "c{i}": {text}}}\n' for i, (text, _, _) in enumerate(EXACT))

@@ -94,6 +94,7 @@ def test_a_column_of_the_file_is_equal_to_that_of_the_path_or_the_file_is_refuse
     assert sorted(project.rows("sales", "id, year")) == [(1, 2026), (2, 2026), (3, 2026)]
 
 
+@pytest.mark.long
 def test_a_table_that_was_loaded_without_such_columns_stays_without(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise an upgrade adds columns that are NULL in all older rows, though their folders say more."""
     project = folder(containers={"sales": {"glob": "**/*.csv"}})

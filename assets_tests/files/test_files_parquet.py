@@ -298,6 +298,7 @@ def test_types_that_spark_does_not_read_are_carried(folder: Make) -> None:
     assert project.audit("sales")["sales"]["status"] == "equal"
 
 
+@pytest.mark.long
 def test_nanoseconds_are_cut_only_if_that_is_said(folder: Make) -> None:
     """Digits would be lost without a word, or there would be no way to have the file."""
     project = sales(folder)

@@ -157,6 +157,7 @@ def test_a_type_that_the_beginning_suggests_does_not_hold_for_what_follows(
     assert [column.type for column in found.columns] == ["string", "bigint"] and found.counts["a.csv"].rows == 2000
 
 
+@pytest.mark.long
 def test_a_type_that_only_doubtful_lines_deny_is_not_taken(both: Callable[..., RowsReadHere | None]) -> None:
     """Otherwise a row is rejected because its line has a quote in an unusual place."""
     assert both({"a.csv": b'id,n\n1,2\n2, "x"\n'}) is None
@@ -173,6 +174,7 @@ def test_a_declared_type_is_taken_as_spark_takes_it(both: Callable[..., RowsRead
     assert both({"a.csv": texts + b"2024-06-01 10:00:00Z,1,1\n"}, types=types) is not None
 
 
+@pytest.mark.long
 def test_large_files_are_read_in_blocks_without_losing_or_doubling_a_line(
     both: Callable[..., RowsReadHere | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +188,7 @@ def test_large_files_are_read_in_blocks_without_losing_or_doubling_a_line(
     assert found is not None and found.counts["8.csv"].rows == 1600
 
 
+@pytest.mark.long
 def test_what_is_not_sure_is_left_to_spark(both: Callable[..., RowsReadHere | None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise an option, an old line end or a huge line would mean something else here than to Spark."""
     plain = b"id,n\n1,2\n"

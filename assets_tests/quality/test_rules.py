@@ -700,7 +700,8 @@ OF_SPARK = [
 ]
 
 
-@pytest.mark.parametrize("keys", [(MARCH,), pytest.param(KEYS, marks=pytest.mark.long)], ids=["a partition", "all"])
+@pytest.mark.long
+@pytest.mark.parametrize("keys", [(MARCH,), KEYS], ids=["a partition", "all"])
 def test_all_rules_over_few_rows_are_one_query_of_spark(scanning: Scanning, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]) -> None:
     """Otherwise a sync of five rows waits for Spark once for each filter, key and lookup, half a second and more each time."""
     sent: list[int] = []
