@@ -94,6 +94,7 @@ def test_a_value_that_the_log_does_not_have_stays(loaded: Project) -> None:
     assert loaded.rows("orders", "length(doc) as n", "id in (1, 3000)") == [(9000,), (9000,)]
 
 
+@pytest.mark.long
 def test_only_the_last_state_of_a_row_is_written(loaded: Project) -> None:
     loaded.execute("insert into orders values (5000, '2026-01-01', 'a'); update orders set note = 'b' where id = 5000")
     loaded.execute(

@@ -112,6 +112,7 @@ def test_what_broke_the_application_can_be_dropped_whatever_the_yaml_says_now(pr
     assert capture.droppable(shop.catalog()) and not shop.source.execute("select from pg_replication_slots").rowcount
 
 
+@pytest.mark.long
 def test_setup_names_published_tables_that_break_and_that_nobody_follows(project: MakeProject) -> None:
     """Earlier versions have added the tables that inherit from a captured one, and the application cannot write to them since."""
     shop = project(containers={"t": {"capture": "log", "inherited": "only"}})

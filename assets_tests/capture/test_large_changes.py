@@ -30,6 +30,7 @@ def shop(project: MakeProject) -> Project:
 
 
 # The change of an insert has 26 bytes beside the text of ``note`` and the digits of the key.
+@pytest.mark.long
 @pytest.mark.parametrize("piece", [32, *long(31, 100)])
 def test_the_key_may_be_in_any_piece_of_a_change(shop: Project, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     """The change would be lost, or taken for that of another row: where a piece ends depends on the values before the key."""

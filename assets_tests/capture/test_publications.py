@@ -65,6 +65,7 @@ def test_a_table_whose_changes_were_in_no_log_for_a_time_is_loaded_anew(project:
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("publication", [ALL, *long(SCHEMA, ROOT, PARTS)])
 def test_what_changes_nothing_loads_nothing_anew(project: MakeProject, publication: str) -> None:
     """VACUUM, ANALYZE and indexes come every night, and partitions every month."""

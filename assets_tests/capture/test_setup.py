@@ -125,6 +125,7 @@ def test_a_container_that_cannot_be_captured_is_refused_where_it_is_named(projec
     assert not any(one.container.is_captured for one in made.catalog())
 
 
+@pytest.mark.long
 def test_capture_by_another_key_than_the_primary_one_needs_its_identity(project: MakeProject) -> None:
     made = project(containers={"t": {"capture": "log", "primary_key": ["code"]}})
     made.execute("create table t (id int primary key, code text not null unique, n int); insert into t values (1, 'a', 1), (2, 'b', 2)")

@@ -101,6 +101,7 @@ def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: 
     assert load_definitions(shop.path).resolve_job_def("mine")
 
 
+@pytest.mark.long
 def test_what_runs_is_made_of_the_yaml_that_the_command_has_loaded(shop: Project) -> None:
     """A command that loads the YAML twice takes longer, and runs what it has not checked if somebody edits a file in between."""
     enter_project(shop.path)

@@ -292,7 +292,7 @@ def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
     Spark's tasks read, as they do where a read is long enough to meet such a loss. In this process, adbc-driver-postgresql 1.8 would end it
     (docs/decisions/dependencies.md).
     """
-    monkeypatch.setenv(READ_BY, "files")
+    monkeypatch.setenv(READ_BY, "arrow")
     url, plug, ask = far_away
     shop = Project(tmp_path, url, spark_home, max_silence_seconds=30)
     shop.execute(SLOW)

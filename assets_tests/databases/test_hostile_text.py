@@ -178,6 +178,7 @@ def test_a_nested_fields_name_is_not_run(folder: Callable[..., Folder], spark_ho
     assert [row["others"] for row in found] == [None, None, others]
 
 
+@pytest.mark.long
 def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder: Callable[..., Folder]) -> None:
     """Otherwise such a column arrives as NULL without a warning, as Hadoop replaces ${user.home} in the names of the columns to read."""
     made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)

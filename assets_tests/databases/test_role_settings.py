@@ -96,7 +96,7 @@ def assert_equal(shop: Project, owner: str, name: str) -> None:
     assert found.equal, found
 
 
-@pytest.mark.parametrize("read_by", ["", *long("files", "jdbc")])
+@pytest.mark.parametrize("read_by", ["", *long("arrow", "jdbc")])
 def test_all_rows_arrive_unchanged_with_the_worst_settings(project: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
     """Text that is printed otherwise is another value, a condition that is read otherwise selects other rows, and a short time-out ends the
     sync of each larger table."""

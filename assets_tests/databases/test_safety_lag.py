@@ -391,6 +391,7 @@ def subscriber(tmp_path: Path) -> Iterator[tuple[psycopg.Connection, str]]:
             own.execute("alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
 
 
+@pytest.mark.long
 def test_a_subscriber_of_logical_replication_has_a_lag(
     subscriber: tuple[psycopg.Connection, str], tmp_path: Path, spark_home: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_the_same_changes_are_counted_here_and_by_spark(tmp_path: Path, spark_ho
             assert counted(old, new, key) == _changes(older, local_frame(spark, new), head, key)
 
 
+@pytest.mark.long
 def test_rows_of_the_last_millisecond_of_a_file_are_compared(tmp_path: Path, spark_home: Path) -> None:
     """Delta's statistics end at the whole millisecond. A row behind it would be missing among the lake's: a deletion would not be seen."""
     at, table = 1_700_000_000_123_456, LakeTable(str(tmp_path), "t")

@@ -29,6 +29,7 @@ def action(table: LakeTable, version: int, kind: str) -> dict[str, Any] | None:
     return next((one[kind] for one in map(json.loads, lines) if kind in one), None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("vectors", ["true", *long("false")])
 @pytest.mark.parametrize("mapping", ["name", *long("none")])
 def test_only_the_property_changes(tmp_path: Path, spark_home: Path, vectors: str, mapping: str) -> None:

@@ -95,6 +95,7 @@ def test_an_option_that_does_not_exist_is_refused(options: Mapping[str, str], wo
         Reading(FileFormat.CSV, options)
 
 
+@pytest.mark.long
 def test_an_option_without_effect_is_said_and_others_go_on(folder: Callable[..., Folder]) -> None:
     """Whoever knows Spark's reader would believe that the option does here what it does there; or one slip would stop all containers."""
     project = folder(

@@ -78,6 +78,7 @@ QUOTES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["backslash", *long(*list(QUOTES)[1:])])
 def test_options_say_how_cells_are_quoted(read: ReadFiles, name: str) -> None:
     """Files with other quotes, or with none that mean anything, could not be read, or their cells of several lines would be cut."""

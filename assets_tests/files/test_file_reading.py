@@ -373,6 +373,7 @@ def test_csv_files_that_do_not_fit_the_container_are_refused_with_a_remedy(read:
         assert key in found.refused[key] and words in found.refused[key], found.refused[key]
 
 
+@pytest.mark.long
 def test_the_most_common_header_determines_the_columns_of_a_new_table(read: Callable[..., Read]) -> None:
     """Otherwise the first file of a folder, a stray one, decides what the table is; of as many, the oldest."""
     found = read({"stray.csv": b"p,q\nu,v\n", "a.csv": b"id,name\nx,a\n", "b.csv": b"id,name\ny,b\n", "c.csv": b"id,size\nz,L\n"})

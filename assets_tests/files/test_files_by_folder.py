@@ -46,6 +46,7 @@ def in_dagster(project: Folder) -> Mapping[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_files_of_folders_with_one_value_are_one_partition(folder: Make) -> None:
     """Otherwise a month of a thousand small files is a thousand partitions, and none can be read again, or scanned, as a whole."""
     project = by_month(folder)
@@ -250,6 +251,7 @@ def test_more_files_than_a_run_reads_are_read_partition_by_partition(folder: Mak
     assert line["rows_read"] == 5 and sorted(line["partitions"]) == ["01", "02", "03"], line
 
 
+@pytest.mark.long
 def test_what_is_too_long_for_a_partition_is_left_out_and_named(tmp_path: Path, folder: Make) -> None:
     """Otherwise the rows of such a file are in a partition that nobody can ask for."""
     column = FolderColumn("month")

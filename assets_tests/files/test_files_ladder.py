@@ -126,6 +126,7 @@ def test_a_file_that_is_half_old_and_half_new_loses_no_row(folder: Make, monkeyp
     assert [None if one is None else Decimal(one) for one in values(project)] == wanted
 
 
+@pytest.mark.long
 @READERS
 def test_columns_of_json_widen_and_lose_no_digit(folder: Make, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """A later file would be rounded where the first one was exact, or its rows rejected; doubles of programs would become text."""

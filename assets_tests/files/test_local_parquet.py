@@ -125,6 +125,7 @@ def test_each_value_comes_out_as_spark_reads_it(both: Both) -> None:
     assert both({"a.parquet": stored(columns, store_schema=False), "b.parquet": stored({"w3": of([1])})}) is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_reversed", [False, *long(True)])
 def test_columns_of_other_types_become_one_as_spark_makes_it(both: Both, is_reversed: bool) -> None:
     """Otherwise the type of a column, or whether a value is kept, depends on which reader has seen the files."""

@@ -165,6 +165,7 @@ def test_a_type_that_only_doubtful_lines_deny_is_not_taken(both: Callable[..., R
     assert found is not None and [column.type for column in found.columns] == ["bigint", "bigint", "string"]
 
 
+@pytest.mark.long
 def test_a_declared_type_is_taken_as_spark_takes_it(both: Callable[..., RowsReadHere | None]) -> None:
     """Otherwise times without a zone are shifted, or left out, although the YAML says what they are."""
     types = {"at": "timestamp", "AMOUNT": "decimal(9, 2)", "n": "bigint"}

@@ -191,6 +191,7 @@ def test_a_sync_with_plain_rules_needs_no_spark(shop: Project, monkeypatch: pyte
     assert evaluations(shop, "unique_id")["2026-03-01"] == ("SUCCEEDED", "passed: all 32 rows pass")
 
 
+@pytest.mark.long
 def test_a_separate_scan_has_a_watermark_of_its_own(shop: Project) -> None:
     """Without it, an incremental scan reads all rows, or leaves out those that came since the last one."""
     shop.configure(containers={"orders": {"partition_by": "month"}})  # nothing is checked with the sync
