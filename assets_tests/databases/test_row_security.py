@@ -188,7 +188,7 @@ def test_views_over_tables_with_policies_are_refused(project: MakeProject, view:
     assert len(shop.rows(view)) == 10
 
 
-@pytest.mark.parametrize("read_by", ["local", *long("files", "jdbc")])
+@pytest.mark.parametrize("read_by", ["local", *long("arrow", "jdbc")])
 def test_a_role_that_loses_its_right_while_it_reads_is_refused(project: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
     """Each reader has a connection of its own, which has to refuse as the plan's does."""
     shop = filled(project, HALF)

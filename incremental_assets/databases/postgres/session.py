@@ -244,7 +244,10 @@ class PostgresSession:
         return self._live().info.password
 
     def reason_against_libpq(self) -> str | None:
-        """Why tasks of Spark cannot connect through libpq as this connection does; None if they can."""
+        """Why tasks of Spark cannot read through libpq as this connection does; None if they can."""
+        # As it begins a session, ADBC asks for the names of functions, by which it knows types. What is set later does not count.
+        if self._row("select reset_val = 'on' from pg_settings where name = 'quote_all_identifiers'")[0]:
+            return "the role sets quote_all_identifiers, with which ADBC knows no types"
         return self.address.reason_against_libpq()
 
     # ------------------------------------------------------------------ one query
