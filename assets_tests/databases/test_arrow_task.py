@@ -35,6 +35,7 @@ from incremental_assets.databases.postgres.arrow_task import (
     run_task,
 )
 from incremental_assets.databases.postgres.types import Carried
+from incremental_assets.delta.parquet_files import DiskFiles
 
 Make = Callable[..., ReadTask]
 WIDE = Context(prec=50)
@@ -48,7 +49,7 @@ def task(database: str, tmp_path: Path) -> Make:
         connection = conninfo.make_conninfo(url, client_encoding="UTF8")
         password = str(conninfo.conninfo_to_dict(url)["password"])
         found = tuple(WireColumn(f"c{i}", type_, wire) for i, (type_, wire) in enumerate(columns))
-        return ReadTask(SnapshotRead(connection, password, settings, (query,), found, silence), 1, str(tmp_path), (), 32)
+        return ReadTask(SnapshotRead(connection, password, settings, (query,), found, silence), 1, DiskFiles(str(tmp_path)), (), 32)
 
     return make
 

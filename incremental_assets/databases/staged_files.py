@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from incremental_assets.core.window import Window
 from incremental_assets.delta.parquet_files import FilesWriter
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.write_batch import FilesTarget, WrittenFile
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class FilesByOneReader:
     windows: Sequence[Window]
     include_nulls: bool
 
-    def reason_against(self, spark: "SparkSession") -> str | None:
+    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
         return None
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "FilesByOneReader":
@@ -89,7 +90,7 @@ class FilesByOneReader:
         try:
             for batch in self.batches(self.windows, self.include_nulls):
                 rows = batch.rename_columns(list(target.names))
-                writer = writer or FilesWriter(target.folder, rows.schema, target.sort, target.indexed)
+                writer = writer or FilesWriter(folder_at(target.folder).new_files(), rows.schema, target.sort, target.indexed)
                 writer.add(rows)
             if writer is None:
                 return []

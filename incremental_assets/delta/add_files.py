@@ -72,7 +72,7 @@ def add_files(
 def _add(
     table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", spark: "SparkSession", log_info: Callable[[str], None]
 ) -> WriteResult:
-    target = target_of(os.path.abspath(table.address), head, write_batch)  # Spark's workers are in another folder
+    target = target_of(_absolute(table.address), head, write_batch)
     files = choice.added.write(spark, target)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
@@ -112,7 +112,7 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
         return f"{READ_BY} says so"
     if write_batch.expected < least:
         return "there are few rows"
-    reason = reason_against(table, head, write_batch) or rows.reason_against(spark)
+    reason = reason_against(table, head, write_batch) or rows.reason_against(spark, table.address)
     if reason is not None:
         return reason
     if _is_empty(table):
@@ -184,9 +184,14 @@ def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, .
     return tuple(w for w in below if w is not None), tuple(w for w in above if w is not None)
 
 
+def _absolute(address: str) -> str:
+    """The address of a folder for Spark's workers, which are in another folder."""
+    return address if "://" in address else os.path.abspath(address)
+
+
 def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
     """Raises LakeError if a file is not where the table's readers look for it: a worker of Spark has written it to another disk."""
-    for file in files:
+    for file in files if "://" not in table.address else ():  # an object that this process has written is there
         path = os.path.join(table.address, file.path)
         try:
             size = os.path.getsize(path)

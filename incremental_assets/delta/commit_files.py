@@ -20,7 +20,8 @@ from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
-from incremental_assets.delta.table import Head, LakeTable, storage_options
+from incremental_assets.delta.store import storage_options
+from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,6 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
     # The files have the columns as they are read, so these must be those of the table, in name, type and order, or replace them.
     if tuple(head.columns) != write_batch.columns and not (write_batch.whole and _may_replace(head, write_batch.columns)):
         return "the table has other columns than the source"
-    if "://" in table.address:
-        return "the lake is in an object store"
     delta = table.opened()
     if delta is None:
         return "there is no table"

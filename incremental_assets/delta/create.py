@@ -20,6 +20,7 @@ from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
 from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.log import write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 from incremental_assets.spark.embedded.launch import own_settings
@@ -68,19 +69,18 @@ def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
     names and types of columns."""
     if os.environ.get(WRITE_BY) or os.environ.get("SPARK_REMOTE") or any(name.startswith(_OF_NEW_TABLES) for name in own_settings()):
         return True
-    return "://" in table.address or write_batch.container.options.cluster or not are_plain(write_batch.columns)
+    return write_batch.container.options.cluster or not are_plain(write_batch.columns)
 
 
 def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[str, str]) -> bool:
     """Writes version 0. Returns False if nothing was written: the folder has files, or cannot be written."""
-    log_folder = os.path.join(table.address, "_delta_log")
+    folder = folder_at(table.address)
     try:
-        os.makedirs(log_folder, exist_ok=True)
         # What a process has left that was killed here has a name with a dot; the name of a version has none in front.
-        there = [*os.listdir(table.address), *os.listdir(log_folder)]
-        if any(not name.startswith(".") and name != "_delta_log" for name in there):
-            return False
+        there = [*folder.names(), *folder.names("_delta_log")]
     except OSError:
+        return False
+    if any(not name.startswith(".") and name != "_delta_log" for name in there):
         return False
     now = int(time.time() * 1000)
     described = {"properties": json.dumps(properties), "description": write_batch.container.comment, "isManaged": "false"}

@@ -5,7 +5,6 @@ belong: which rows they name, and the commit that names them (``local_write``). 
 """
 
 import base64
-import os
 import struct
 import uuid
 import zlib
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from pyroaring import BitMap64
+
+from incremental_assets.delta.store import Folder
 
 _VERSION = b"\x01"
 _MAGIC = struct.pack("<I", 1681511377)
@@ -24,25 +25,22 @@ _AS_Z85 = bytes.maketrans(_B85, _Z85)
 """The protocol has the alphabet of ZeroMQ; Python's functions have another one for the same numbers."""
 
 
-def write_vectors(folder: str, deleted: Sequence[np.ndarray]) -> tuple[str, Sequence[Mapping[str, Any]]]:
+def write_vectors(folder: Folder, deleted: Sequence[np.ndarray]) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """Writes one file with a deletion vector for each of these arrays of row numbers, of which none is empty.
 
-    Returns the file's name, and the descriptor of each vector. Raises OSError.
+    Returns the file's name, and the descriptor of each vector. Raises what ``Folder`` raises.
     """
     id_ = uuid.uuid4()
     name = f"deletion_vector_{id_}.bin"
     encoded = base64.b85encode(id_.bytes).translate(_AS_Z85).decode()
     descriptors: list[Mapping[str, Any]] = []
-    with open(os.path.join(folder, name), "xb") as file:
-        file.write(_VERSION)
-        for rows in deleted:
-            bitmap = BitMap64(rows)
-            data = _MAGIC + bitmap.serialize()
-            at = file.tell()
-            file.write(struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data)))
-            descriptors.append(
-                {"storageType": "u", "pathOrInlineDv": encoded, "offset": at, "sizeInBytes": len(data), "cardinality": len(bitmap)}
-            )
-        file.flush()
-        os.fsync(file.fileno())
+    content = bytearray(_VERSION)
+    for rows in deleted:
+        bitmap = BitMap64(rows)
+        data = _MAGIC + bitmap.serialize()
+        descriptors.append(
+            {"storageType": "u", "pathOrInlineDv": encoded, "offset": len(content), "sizeInBytes": len(data), "cardinality": len(bitmap)}
+        )
+        content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    folder.put_new(name, bytes(content))
     return name, descriptors

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from incremental_assets.delta.commit_files import RemovedFile
 from incremental_assets.delta.replaced_rows import ReplacedRows, integers
+from incremental_assets.delta.store import Folder
 
 _MICROS_CUT = 999
 """Spark writes the bounds of times into the statistics in milliseconds, cut off."""
@@ -26,19 +27,19 @@ _MICROS_CUT = 999
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The files of one version of a table in the local folder ``folder``.
+    """The files of one version of a table in its folder.
 
-    ``live``: for each file with a deletion vector, by its name, which of its rows are still there. The methods raise pa.ArrowException or
-    OSError if a file cannot be read here as Spark reads it.
+    ``live``: for each file with a deletion vector, by its name, which of its rows are still there. The methods raise pa.ArrowException,
+    OSError or obstore's BaseError if a file cannot be read here as Spark reads it.
     """
 
-    folder: str
+    folder: Folder
     files: Sequence[RemovedFile]
     live: Mapping[str, pa.Array]
     _actions: pa.Table
 
     @classmethod
-    def of(cls, delta: DeltaTable, folder: str) -> "LocalFiles | None":
+    def of(cls, delta: DeltaTable, folder: Folder) -> "LocalFiles | None":
         """None if one of the files is not in the folder itself."""
         actions = pa.table(delta.get_add_actions(flatten=True))
         names = (actions.column(c).to_pylist() for c in ("path", "size_bytes"))
@@ -76,7 +77,7 @@ class LocalFiles:
 
     def rows(self, file: RemovedFile, schema: pa.Schema, among: pa.Array) -> pa.Table:
         """Those rows of a file for which ``among`` is true. Row groups without such rows are not read."""
-        with pq.ParquetFile(os.path.join(self.folder, file.path)) as opened:
+        with pq.ParquetFile(self.folder.opened(file.path, file.size), pre_buffer=True) as opened:
             sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
             starts = np.cumsum([0, *sizes])
             parts = [among.slice(int(start), size) for start, size in zip(starts[:-1], sizes, strict=True)]
@@ -86,7 +87,7 @@ class LocalFiles:
 
     def read(self, file: RemovedFile, schema: pa.Schema) -> pa.Table:
         """All rows of a file, also those that are deleted by its deletion vector."""
-        with pq.ParquetFile(os.path.join(self.folder, file.path)) as opened:
+        with pq.ParquetFile(self.folder.opened(file.path, file.size), pre_buffer=True) as opened:
             return _columns(opened, file, schema, None)
 
 

@@ -27,6 +27,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import BatchRows, WriteBatch
 from incremental_assets.spark.code_generation import FEW_ROWS
@@ -280,9 +281,9 @@ def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_
     None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException or OSError.
     """
     identifier, files = write_batch.identifier, write_batch.files
-    if (identifier is None and files is None) or "://" in table.address:
+    if identifier is None and files is None:
         return None
-    there = LocalFiles.of(delta, table.address)
+    there = LocalFiles.of(delta, folder_at(table.address))
     if there is None or (files is None and not there.live):
         return None
     if files is not None:

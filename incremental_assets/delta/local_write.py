@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.commit_files import RemovedFile, add_action, commit_files, reason_against, target_of, user_metadata
@@ -32,6 +33,7 @@ from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
+from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 
@@ -57,7 +59,7 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     if chosen is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
         return None
-    schema, folder, apart = compared.new.schema, os.path.abspath(table.address), write_batch.container.partitioned_on
+    schema, folder, apart = compared.new.schema, folder_at(table.address), write_batch.container.partitioned_on
     wanted = None if apart is None else pa.schema([schema.field(name) for name in apart.columns])
     if wanted is not None and any(pa.types.is_decimal(field.type) for field in wanted):
         return None  # they may be larger than the integers of this process
@@ -88,7 +90,7 @@ def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Write
     if rows is None or not _may_delete(write_batch):
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "there are many rows, or none")
         return None
-    if not _commit(table, head, write_batch, os.path.abspath(table.address), rows, _Place(replaces_all=True)):
+    if not _commit(table, head, write_batch, folder_at(table.address), rows, _Place(replaces_all=True)):
         return None
     return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1)
 
@@ -103,7 +105,7 @@ def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: 
     if reason is not None or chosen.replaced is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
         return None
-    schema, folder = chosen.rows.schema, os.path.abspath(table.address)
+    schema, folder = chosen.rows.schema, folder_at(table.address)
     known_by = pa.schema([schema.field(name) for name in chosen.replaced.columns])
     place = _place(table, head, folder, schema, chosen.replaced, known_by)
     if place is None:
@@ -125,7 +127,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     if reason is not None or schema is None:
         log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")
         return None
-    folder = os.path.abspath(table.address)
+    folder = folder_at(table.address)
     is_kept = write_batch.deleted_at is not None
     place = _place(table, head, folder, schema, RowsOfKeys(keys), schema if is_kept else None)
     # A key that is not found, or twice, is not understood here.
@@ -139,13 +141,13 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1)
 
 
-def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: str, rows: pa.Table, place: "_Place") -> bool:
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folder, rows: pa.Table, place: "_Place") -> bool:
     """Writes the rows, and commits them with what happens to other files. Returns False if nothing was done and Spark has to do it."""
     if place.removes and head.properties.get("delta.appendOnly") == "true":
         log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
         return False
-    target = target_of(folder, head, write_batch)
-    writer = FilesWriter(folder, rows.schema, target.sort, target.indexed)
+    target = target_of(table.address, head, write_batch)
+    writer = FilesWriter(folder.new_files(), rows.schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
         writer.add(pa.concat_tables([rows, *place.kept]))
         writer.close()
@@ -263,7 +265,7 @@ class _Place:
 def _place(
     table: LakeTable,
     head: Head,
-    folder: str,
+    folder: Folder,
     schema: pa.Schema,
     replaced: ReplacedRows,
     wanted: pa.Schema | None = None,
@@ -299,7 +301,7 @@ def _place(
             return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=gone)
         to_mark = _marked(table, head, delta, hits, there)
         return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=gone)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
 
@@ -352,7 +354,7 @@ def _with_wide_bounds(stats: str | None, rows: int) -> str | None:
 
 
 def _commit_marks(
-    table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile], marked: Sequence[_Marked], folder: str
+    table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile], marked: Sequence[_Marked], folder: Folder
 ) -> bool:
     """Commits the files, and the marks in others, as the version after ``head``.
 
@@ -372,7 +374,7 @@ def _commit_marks(
     if write_version(table.address, head.version + 1, actions):
         return True
     if name:
-        os.remove(os.path.join(folder, name))
+        folder.remove(name)
     if newest(table).version > head.version:
         raise moved(write_batch.container.label, table, "nothing was written")
     return False

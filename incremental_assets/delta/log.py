@@ -8,8 +8,8 @@ The protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. What is
 
 import json
 import logging
-import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from obstore.exceptions import BaseError
 
-from incremental_assets.delta.new_file import write_new_file
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.store import Folder, folder_at
+from incremental_assets.delta.table import LakeTable, reason
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +56,9 @@ class LogFile:
 
 def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | None:
     """The files of the version that is opened, by path; None if they are not exactly those that delta-rs has found."""
-    folder = os.path.join(table.address, "_delta_log")
     found: dict[tuple[str, str], LogFile] = {}
     try:
-        for action in _actions(folder, delta.version()):
+        for action in _actions(folder_at(table.address), delta.version()):
             for kind in ("remove", "add"):
                 if (content := action.get(kind)) is not None:
                     key = content["path"], _vector_id(content.get("deletionVector"))
@@ -65,7 +66,7 @@ def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | Non
                         found[key] = _log_file(content)
                     else:
                         found.pop(key, None)
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, BaseError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         log.debug("%s: its log is left to Spark: %s", table.url, error)
         return None
     paths = sorted(path for path, _ in found)
@@ -75,17 +76,18 @@ def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | Non
     return {path: file for (path, _), file in found.items()}
 
 
-def _actions(folder: str, version: int) -> Iterator[Action]:
+def _actions(folder: Folder, version: int) -> Iterator[Action]:
     """The actions from the newest checkpoint on. In a commit, removals come before what takes their place."""
-    checkpoints = [int(match[1]) for name in os.listdir(folder) if (match := _CHECKPOINT.fullmatch(name))]
+    checkpoints = [int(match[1]) for name in folder.names("_delta_log") if (match := _CHECKPOINT.fullmatch(name))]
     newest = max((n for n in checkpoints if n <= version), default=None)
     if newest is not None:
         columns = [f"add.{name}" for name in _ADD_FIELDS]
-        rows = pq.ParquetFile(os.path.join(folder, f"{newest:020}.checkpoint.parquet")).read(columns).column("add")
+        checkpoint = pa.BufferReader(folder.get(f"_delta_log/{newest:020}.checkpoint.parquet"))
+        rows = pq.ParquetFile(checkpoint).read(columns).column("add")
         yield from ({"add": add} for add in rows.to_pylist() if add is not None and add["path"] is not None)
     for number in range(0 if newest is None else newest + 1, version + 1):
-        with open(os.path.join(folder, f"{number:020}.json"), encoding="utf-8") as file:
-            actions = [json.loads(line) for line in file if line.strip()]
+        lines = folder.get(f"_delta_log/{number:020}.json").decode().split("\n")
+        actions = [json.loads(line) for line in lines if line.strip()]
         yield from sorted(actions, key=lambda action: "remove" not in action)
 
 
@@ -106,14 +108,20 @@ def _log_file(add: Mapping[str, Any]) -> LogFile:
 
 
 def write_version(address: str, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
-    """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
+    """Writes the actions as this version of a table. Returns False if that version exists, or cannot be made so.
+
+    The first action, ``commitInfo``, gets a ``txnId`` of its own, by which the version is known as that of this process where the answer of
+    an object store was lost. Raises LakeError where it is not known whether the version was written.
 
     No character is escaped that need not be: delta-rs reads \\ud842\\udfb7 as another character than U+20BB7, and so all from U+20000 on.
     """
-    lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in actions)
+    info: Any = actions[0]["commitInfo"]
+    known = [{"commitInfo": {**info, "txnId": str(uuid.uuid4())}}, *actions[1:]]
+    lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in known)
     try:
-        write_new_file(os.path.join(address, "_delta_log", f"{version:020}.json"), (line.encode() for line in lines))
-    except OSError as error:  # FileExistsError: another writer was faster; others: no space, no permission, or no hard links here
+        return folder_at(address).put_new(f"_delta_log/{version:020}.json", "".join(lines).encode())
+    except OSError as error:  # of a disk: no space, no permission, or no hard links here
         log.debug("%s: version %d was not written: %s", address, version, error)
         return False
-    return True
+    except BaseError as error:
+        raise LakeError(f"{address} cannot be written: {reason(error)}") from error

@@ -13,7 +13,7 @@ import decimal
 import json
 import os
 import uuid
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,18 +37,60 @@ _FIRST_DAY, _LAST_DAY = -719162, 2932896
 _MICROS_A_DAY = 86_400_000_000
 
 
-class FilesWriter:
-    """Takes rows as Arrow tables and writes them to files in ``folder``.
+class NewFiles(Protocol):
+    """Where new files are written, which are known by their names."""
 
-    ``schema``: the columns, with the Arrow types of their Delta types. ``sort``: the columns by which the rows of each chunk of
-    ``chunk_bytes`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
-    size in bytes, number of rows and statistics (JSON) of each.
+    def create(self, name: str) -> Any:
+        """What pyarrow writes a file to: a path, or an open file."""
+        ...
+
+    def size(self, name: str) -> int:
+        """How many bytes of the file are written."""
+        ...
+
+    def complete(self, name: str) -> None:
+        """Ends a file. It is there afterwards."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes a file that was begun. Raises any exception where that is not possible."""
+        ...
+
+
+class DiskFiles(NewFiles):
+    """New files in a folder of the disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def create(self, name: str) -> Any:
+        return os.path.join(self._folder, name)
+
+    def size(self, name: str) -> int:
+        return os.path.getsize(os.path.join(self._folder, name))
+
+    def complete(self, name: str) -> None:
+        """Does nothing: pyarrow has closed it."""
+
+    def remove(self, name: str) -> None:
+        os.remove(os.path.join(self._folder, name))
+
+
+class FilesWriter:
+    """Takes rows as Arrow tables and writes them to new files.
+
+    ``into``: where they are made; a text is a folder of the disk. ``schema``: the columns, with the Arrow types of their Delta types.
+    ``sort``: the columns by which the rows of each chunk of ``chunk_bytes`` are sorted. ``indexed``: how many of the columns get
+    statistics. ``files``: what was written and closed so far: name, size in bytes, number of rows and statistics (JSON) of each.
     """
 
-    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int | None = None) -> None:
+    def __init__(
+        self, into: NewFiles | str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int | None = None
+    ) -> None:
         self._chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
         self.files: list[tuple[str, int, int, str]] = []
-        self._folder, self._schema, self._sort, self._indexed = folder, schema, sort, indexed
+        self._new = DiskFiles(into) if isinstance(into, str) else into
+        self._schema, self._sort, self._indexed = schema, sort, indexed
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self._writer: pq.ParquetWriter | None = None
@@ -72,8 +114,8 @@ class FilesWriter:
             if self._writer is not None:
                 self._writer.close()
         for name in [*(file[0] for file in self.files), *([self._name] if self._writer is not None else [])]:
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(self._folder, name))
+            with contextlib.suppress(Exception):
+                self._new.remove(name)
 
     def _write_chunk(self) -> None:
         if not self._held_bytes and not self._held:
@@ -92,7 +134,7 @@ class FilesWriter:
             # files whose names begin with _ or a dot.
             self._name = f"part-{uuid.uuid4()}.zstd.parquet"
             self._writer = pq.ParquetWriter(
-                os.path.join(self._folder, self._name),
+                self._new.create(self._name),
                 self._schema,
                 compression="zstd",
                 store_decimal_as_integer=True,
@@ -104,18 +146,16 @@ class FilesWriter:
             )
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         self._statistics.add(rows)
-        if self._size() >= FILE_BYTES:
+        if self._new.size(self._name) >= FILE_BYTES:
             self._close_file()
-
-    def _size(self) -> int:
-        return os.path.getsize(os.path.join(self._folder, self._name))
 
     def _close_file(self) -> None:
         if self._writer is None:
             return
         self._writer.close()
         self._writer = None
-        self.files.append((self._name, self._size(), self._statistics.rows, self._statistics.as_json()))
+        self._new.complete(self._name)
+        self.files.append((self._name, self._new.size(self._name), self._statistics.rows, self._statistics.as_json()))
         self._statistics = Statistics(self._schema, self._indexed)
 
 

@@ -38,8 +38,8 @@ def set_property(spark: Callable[[], "SparkSession"], table: LakeTable, name: st
 def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:
     """Sets a table property by the same kind of commit, and only if ``version`` is the table's newest version.
 
-    Returns False if nothing was written: there is no table, there was a concurrent write, the lake is in an object store, or the table has
-    a feature that asks more of a writer.
+    Returns False if nothing was written: there is no table, there was a concurrent write, or the table has a feature that asks more of a
+    writer.
 
     delta-rs has a function for this, ``set_table_properties``. It is not used: of a table with table features (version 1.6) it raises the
     protocol by the feature ``variantType``, after which many readers refuse the table.
@@ -58,7 +58,7 @@ def is_set_without_spark(table: LakeTable) -> bool:
 
 def metadata_opened(table: LakeTable) -> DeltaTable | None:
     """The table, if its metadata can be changed without Spark."""
-    delta = table.opened() if "://" not in table.address else None
+    delta = table.opened()
     if delta is None:
         return None
     protocol = delta.protocol()

@@ -7,16 +7,20 @@ It only ever adds files, where the table has no row in the place of theirs, or p
 that replace those of single files are then written by ``local_write``, and everything else by Spark, which reads the same files.
 """
 
+import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Sequence
+from pathlib import Path
+
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.commit_files import commit_files, reason_against, target_of
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 
@@ -35,11 +39,11 @@ def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteRe
     staged = write_batch.staged
     assert staged is not None
     replaces_all = write_batch.whole and head.version > 0
-    folder = os.path.abspath(table.address)
+    folder = folder_at(table.address)
     with place_errors(table.url):
         try:
             for file in staged.files:
-                shutil.move(os.path.join(staged.folder, file.path), os.path.join(folder, file.path))
+                folder.move_here(Path(staged.folder, file.path), file.path)
             write_batch.rows.still_there()
             expect_unmoved(write_batch.container.label, table, head)
             commit_files(table, head, write_batch, staged.files, replace_all=replaces_all)
@@ -68,9 +72,8 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> st
     return reason
 
 
-def _discard(folder: str, files: Sequence[WrittenFile]) -> None:
+def _discard(folder: Folder, files: Sequence[WrittenFile]) -> None:
     """Removes what was moved: no commit names it."""
     for file in files:
-        path = os.path.join(folder, file.path)
-        if os.path.exists(path):
-            os.remove(path)
+        with contextlib.suppress(OSError, BaseError):  # it was not moved yet
+            folder.remove(file.path)

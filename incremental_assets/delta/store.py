@@ -1,14 +1,240 @@
-"""Puts objects into the store that holds the lake: a folder of a disk, or an object store.
+"""Reads and writes the objects of a table's folder: on a disk, or in an object store.
 
-Belongs here: what the safety of a lake's commits asks of its store. Does not belong: what the objects say (``lease``), and the tables that
-delta-rs and Spark write.
+Belongs here: objects as a whole, and new ones that replace none. Does not belong: what the objects say (``log``, ``parquet_files``,
+``lease``), and the tables that delta-rs and Spark write.
+
+Names are relative to the folder, with ``/`` between their parts. Everything raises OSError (of a disk), or obstore's BaseError.
 """
 
+import io
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
-from obstore.store import LocalStore, from_url
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from incremental_assets.delta.new_file import write_new_file
+from incremental_assets.delta.parquet_files import DiskFiles, NewFiles
+
+READ_WHOLE = 8 << 20
+"""An object of up to so many bytes is read by one request."""
+
+
+class Folder(Protocol):
+    """The folder of a table."""
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        """Puts a new object, which is complete as soon as it has its name. Returns False if there is another one of that name.
+
+        An object with the same content counts as the one that was put: an answer was lost, and the request was sent again. So there must be
+        something in the content that no other writer has.
+        """
+        ...
+
+    def get(self, name: str) -> bytes:
+        """The content of an object."""
+        ...
+
+    def opened(self, name: str, size: int) -> Any:
+        """What pyarrow reads an object from, of which the size in bytes is known: a path, or an open file."""
+        ...
+
+    def names(self, below: str = "") -> Sequence[str]:
+        """The names of what lies directly in the folder, or in the folder ``below`` in it; none if there is no such folder."""
+        ...
+
+    def move_here(self, file: Path, name: str) -> None:
+        """Moves a file of this machine's disk into the folder."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes an object."""
+        ...
+
+    def new_files(self) -> NewFiles:
+        """What rows are written to, by this process or by a task of Spark."""
+        ...
+
+
+def folder_at(address: str) -> Folder:
+    """The folder at ``LakeTable.address``."""
+    return (
+        _StoreFolder(address, _store(address, frozenset(storage_options().items())))
+        if urlsplit(address).scheme
+        else _DiskFolder(os.path.abspath(address))
+    )
+
+
+def packages_of(address: str) -> tuple[str, ...]:
+    """What a task of Spark imports that writes into the folder, beside what it needs for a disk."""
+    return ("obstore",) if urlsplit(address).scheme else ()
+
+
+@dataclass(frozen=True)
+class _DiskFolder:
+    path: str
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        path = self._at(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            write_new_file(path, [content])
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, name: str) -> bytes:
+        with open(self._at(name), "rb") as file:
+            return file.read()
+
+    def opened(self, name: str, size: int) -> Any:
+        return self._at(name)
+
+    def names(self, below: str = "") -> Sequence[str]:
+        path = self._at(below)
+        return os.listdir(path) if os.path.isdir(path) else ()
+
+    def move_here(self, file: Path, name: str) -> None:
+        shutil.move(file, self._at(name))
+
+    def remove(self, name: str) -> None:
+        os.remove(self._at(name))
+
+    def new_files(self) -> NewFiles:
+        return DiskFiles(self.path)
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, *name.split("/"))
+
+
+@dataclass(frozen=True)
+class _StoreFolder:
+    address: str
+    store: ObjectStore
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        try:
+            obstore.put(self.store, name, content, mode="create")
+        except BaseError:  # also where the answer was lost: then only the object itself says whether it is there
+            try:
+                return self.get(name) == content
+            except FileNotFoundError:
+                pass
+            raise
+        return True
+
+    def get(self, name: str) -> bytes:
+        return bytes(obstore.get(self.store, name).bytes())
+
+    def opened(self, name: str, size: int) -> Any:
+        return pa.BufferReader(self.get(name)) if size <= READ_WHOLE else _Object(self.store, name, size)
+
+    def names(self, below: str = "") -> Sequence[str]:
+        found = obstore.list_with_delimiter(self.store, below or None)
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in (*found["common_prefixes"], *(one["path"] for one in found["objects"]))]
+
+    def move_here(self, file: Path, name: str) -> None:
+        obstore.put(self.store, name, file)
+        file.unlink()
+
+    def remove(self, name: str) -> None:
+        obstore.delete(self.store, name)
+
+    def new_files(self) -> NewFiles:
+        return _StoreFiles(self.address)
+
+
+class _StoreFiles(NewFiles):
+    """New objects of a store. One that is not larger than a part of an upload is put by one request.
+
+    It is sent to the tasks of Spark, and opens the store there.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address, self._open = address, dict[str, _Upload]()
+
+    def create(self, name: str) -> Any:
+        self._open[name] = _Upload(obstore.open_writer(from_url(self._address), name))
+        return self._open[name]
+
+    def size(self, name: str) -> int:
+        return self._open[name].tell()
+
+    def complete(self, name: str) -> None:
+        self._open[name].complete()
+
+    def remove(self, name: str) -> None:
+        obstore.delete(from_url(self._address), name)
+
+
+class _Upload(io.RawIOBase):
+    """An object that is being written. It is there once it is complete."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer, self._size = writer, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._writer.write(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def complete(self) -> None:
+        self._writer.close()
+
+
+class _Object(io.RawIOBase):
+    """An object of which parts are read, each by a request."""
+
+    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size - self._at)
+        if length <= 0:
+            return 0
+        data = obstore.get_range(self._store, self._name, start=self._at, length=length)
+        buffer[:length] = memoryview(data)
+        self._at += length
+        return length
+
+
+def storage_options() -> dict[str, str]:
+    """Options of object stores, such as credentials, from the environment variables that the stores' own tools use."""
+    wanted = ("AWS_", "AZURE_", "GOOGLE_")
+    return {name: value for name, value in os.environ.items() if name.startswith(wanted)}
+
+
+@lru_cache(maxsize=64)
+def _store(address: str, options: frozenset[tuple[str, str]]) -> ObjectStore:
+    """``options``: they are read by obstore from the environment; a store of other ones is another one."""
+    return from_url(address)
 
 
 def has_objects(address: str) -> bool:

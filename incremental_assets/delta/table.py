@@ -5,7 +5,6 @@ container's table (``write``). A plan must be cheap, because most schedule ticks
 """
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
+from incremental_assets.delta.store import storage_options
 
 STATE_PROPERTY = "incremental_assets.state"
 """The table property that holds the container's sync state as JSON (``core.watermark.TableState``)."""
@@ -318,12 +318,6 @@ def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
     if head.owner != container.label:
         what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
         raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
-
-
-def storage_options() -> dict[str, str]:
-    """Options of object stores, such as credentials, from the environment variables that the stores' own tools use."""
-    wanted = ("AWS_", "AZURE_", "GOOGLE_")
-    return {name: value for name, value in os.environ.items() if name.startswith(wanted)}
 
 
 def reason(error: Exception) -> str:

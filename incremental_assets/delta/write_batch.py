@@ -152,8 +152,8 @@ class StagedFiles:
 class RowsInFiles(Protocol):
     """The rows of a write batch, as a source can read them into files of the table itself."""
 
-    def reason_against(self, spark: "SparkSession") -> str | None:
-        """Why the source or the Spark server cannot do it; None if they can."""
+    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
+        """Why the source or the Spark server cannot do it, in a table's folder; None if they can."""
         ...
 
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:

@@ -16,7 +16,8 @@ from deltalake import write_deltalake
 
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import ATTEMPTS_FOLDER
-from incremental_assets.delta.table import LakeTable, read_rows, storage_options
+from incremental_assets.delta.store import storage_options
+from incremental_assets.delta.table import LakeTable, read_rows
 
 TIDY_AFTER = 50
 """The number of commits between two clean-ups of the table. Each sync adds at least two: the records are written, and removed."""

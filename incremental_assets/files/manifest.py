@@ -17,7 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from incremental_assets.core.files import FileStamp, FileState
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import FILES_FOLDER
-from incremental_assets.delta.table import LakeTable, read_rows, storage_options
+from incremental_assets.delta.store import storage_options
+from incremental_assets.delta.table import LakeTable, read_rows
 
 COMPACT_AFTER = 50
 """The number of commits of the manifest after which it is rewritten with only the newest record of each file."""

@@ -26,7 +26,8 @@ from incremental_assets.databases.postgres.extract import read_windows
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 from incremental_assets.databases.source import WindowRead
-from incremental_assets.delta import parquet_files
+from incremental_assets.delta import parquet_files, store
+from incremental_assets.delta.store import folder_at, packages_of
 from incremental_assets.delta.write_batch import FilesTarget, WrittenFile
 from incremental_assets.spark.exceptions import spark_exception
 from incremental_assets.spark.python_packages import missing_packages
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql")
 """What a task imports."""
-TRAVELLING = (arrow_task, parquet_files)
+TRAVELLING = (arrow_task, parquet_files, store)
 """The modules that travel with the tasks, which run where this project need not be installed."""
 _KINDS = (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW)
 """What is read so. A view may take minutes to its first row for each of its parts, and a foreign table's rows are on another server."""
@@ -49,11 +50,11 @@ class PostgresFiles:
     def __init__(self, reader: PostgresReader, carried: Sequence[Carried], read: WindowRead) -> None:
         self._reader, self._carried, self._read = reader, carried, read
 
-    def reason_against(self, spark: "SparkSession") -> str | None:
+    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
         container = self._reader.container
         if container.kind not in _KINDS:
             return f"it is a {container.kind.value}"
-        return reason_against_arrow(self._reader, self._carried) or missing_packages(spark, PACKAGES)
+        return reason_against_arrow(self._reader, self._carried) or missing_packages(spark, (*PACKAGES, *packages_of(folder)))
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "PostgresFiles":
         return PostgresFiles(self._reader, self._carried, replace(self._read, windows=windows, include_nulls=include_nulls))
@@ -75,7 +76,7 @@ class PostgresFiles:
         cuts, tasks = file_cuts(self._reader, self._read)
         read = snapshot_read(self._reader, self._carried, self._read, cuts)
         columns = tuple(replace(column, name=name) for column, name in zip(read.columns, target.names, strict=True))
-        return ReadTask(replace(read, columns=columns), tasks, target.folder, target.sort, target.indexed)
+        return ReadTask(replace(read, columns=columns), tasks, folder_at(target.folder).new_files(), target.sort, target.indexed)
 
 
 def files_of(found: Sequence[Any], ranges: int, label: str) -> Sequence[WrittenFile]:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from incremental_assets.delta.parquet_files import FilesWriter
+from incremental_assets.delta.parquet_files import FilesWriter, NewFiles
 
 RESULT = "range int, path string, size bigint, rows bigint, stats string"
 """The columns of what a task returns: a row for each file, and one without ``path`` at the end of each range."""
@@ -80,12 +80,12 @@ class SnapshotRead:
 class ReadTask:
     """What all tasks of one read have in common. Only a pickled function carries it.
 
-    ``tasks``: how many tasks share the ranges. ``folder``, ``sort``, ``indexed``: see ``FilesWriter``.
+    ``tasks``: how many tasks share the ranges. ``into``, ``sort``, ``indexed``: see ``FilesWriter``.
     """
 
     read: SnapshotRead
     tasks: int
-    folder: str
+    into: NewFiles
     sort: tuple[str, ...]
     indexed: int
 
@@ -133,7 +133,7 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
     try:
         with connected(task.read) as reader:
             for number in ranges:
-                writer = FilesWriter(task.folder, schema, task.sort, task.indexed)
+                writer = FilesWriter(task.into, schema, task.sort, task.indexed)
                 try:
                     for batch in reader.batches(task.read.queries[number]):
                         writer.add(in_lake(batch, columns, schema))
