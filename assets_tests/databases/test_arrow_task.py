@@ -59,7 +59,7 @@ def rows(task: ReadTask) -> list[dict[str, Any]]:
     (result,) = read_ranges(task, range(1))
     *files, end = result.to_pylist()
     assert end == {"range": 0, "path": None, "size": None, "rows": None, "stats": None}
-    return [row for file in files for row in pq.read_table(Path(task.folder) / file["path"]).to_pylist()]
+    return [row for file in files for row in pq.read_table(task.into.create(file["path"])).to_pylist()]
 
 
 @pytest.mark.parametrize("query", ["select 1234.56::money as c0", "select 1::oid as c0", "select 1.5::numeric as c0"])

@@ -36,6 +36,7 @@ from incremental_assets.delta.local_rows import (
 from incremental_assets.delta.merge import _extent
 from incremental_assets.delta.overwrite import _changes
 from incremental_assets.delta.sql import key_text, scope_predicate
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
@@ -185,7 +186,7 @@ def test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads(tmp_path
         spark.sql(f"INSERT INTO {table.sql_name} VALUES (10, 'new', 1), (NULL, 'without', 2)").collect()
         head, delta = table.head(), table.opened()
         assert head is not None and delta is not None
-        there = LocalFiles.of(delta, table.address)
+        there = LocalFiles.of(delta, folder_at(table.address))
         assert there is not None and len(there.live) == 2
         assert min(pq.ParquetFile(tmp_path / "t" / path).num_row_groups for path in there.live) > 3
         for _ in range(5):

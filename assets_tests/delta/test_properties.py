@@ -95,7 +95,7 @@ def test_tables_that_ask_more_of_a_writer_are_left_to_spark(tmp_path: Path, spar
             table = LakeTable(str(tmp_path), name)
             spark.sql(f"CREATE TABLE {table.sql_name} (id BIGINT) USING delta TBLPROPERTIES ({properties})")
             assert not is_set_without_spark(table) and not set_property_without_spark(table, 0, NAME, VALUE)
-    assert not is_set_without_spark(LakeTable("s3://bucket", "t")) and not is_set_without_spark(LakeTable(str(tmp_path), "none"))
+    assert not is_set_without_spark(LakeTable(str(tmp_path), "none"))
 
 
 def test_why_delta_rs_does_not_set_it(tmp_path: Path, spark_home: Path) -> None:

@@ -313,7 +313,7 @@ def test_few_rows_go_to_a_lake_on_s3_without_spark(
     def expect_equal() -> None:
         for name, options in {"orders": {"sweep": True}, "visits": {}}.items():
             assert shop.one(name, **options)["status"] in ("synced", "skipped")
-            assert sorted(shop.rows(name), key=repr) == sorted(shop.source.execute(f"table {name}").fetchall(), key=repr)
+            assert sorted(shop.rows(name), key=repr) == sorted(shop.source.execute(f"table {name}".encode()).fetchall(), key=repr)
 
     expect_equal()
     for change in (
@@ -341,7 +341,7 @@ def test_tasks_of_spark_write_to_a_lake_on_s3_themselves(
         INSERT INTO visits SELECT timestamptz '2026-01-01 00:00Z' + n * interval '1 minute', 'p' || n FROM generate_series(1, 5000) n""")
     for _ in range(2):
         assert shop.one("visits")["status"] == "synced"
-        assert sorted(shop.rows("visits")) == sorted(shop.source.execute("table visits").fetchall())
+        assert sorted(shop.rows("visits")) == sorted(shop.source.execute(b"table visits").fetchall())
         shop.execute("""INSERT INTO visits
             SELECT timestamptz '2026-03-01 00:00Z' + n * interval '1 minute', 'p' || n FROM generate_series(1, 5000) n""")
 
