@@ -76,6 +76,7 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
     """Writes version 0. Returns False if nothing was written: the folder has files, or cannot be written."""
     folder = folder_at(table.address)
     try:
+        folder.make("_delta_log")
         # What a process has left that was killed here has a name with a dot; the name of a version has none in front.
         there = [*folder.names(), *folder.names("_delta_log")]
     except OSError:

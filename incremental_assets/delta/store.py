@@ -31,6 +31,10 @@ READ_WHOLE = 8 << 20
 class Folder(Protocol):
     """The folder of a table."""
 
+    def make(self, below: str) -> None:
+        """Makes the folder, and one in it, where there are none: a store has none."""
+        ...
+
     def put_new(self, name: str, content: bytes) -> bool:
         """Puts a new object, which is complete as soon as it has its name. Returns False if there is another one of that name.
 
@@ -82,11 +86,12 @@ def packages_of(address: str) -> tuple[str, ...]:
 class _DiskFolder:
     path: str
 
+    def make(self, below: str) -> None:
+        os.makedirs(self._at(below), exist_ok=True)
+
     def put_new(self, name: str, content: bytes) -> bool:
-        path = self._at(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            write_new_file(path, [content])
+            write_new_file(self._at(name), [content])
         except FileExistsError:
             return False
         return True
@@ -119,6 +124,9 @@ class _DiskFolder:
 class _StoreFolder:
     address: str
     store: ObjectStore
+
+    def make(self, below: str) -> None:
+        pass
 
     def put_new(self, name: str, content: bytes) -> bool:
         try:
