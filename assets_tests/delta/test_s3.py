@@ -27,6 +27,7 @@ from incremental_assets.databases.postgres import arrow_files
 from incremental_assets.delta import local_write, store
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
+from incremental_assets.delta.log import write_version
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
@@ -46,7 +47,8 @@ SPARK_CONF = (
 )
 
 # A process of its own: in this one it would wait for the lock that a driver's thread holds while it waits for an answer. The second port
-# serves the same buckets as a store does that knows no conditional put: it ignores If-None-Match.
+# serves the same buckets as a store does that knows no conditional put: it ignores If-None-Match. Of the third one, the first answer to a
+# commit is lost.
 SERVER = """
 import sys, threading
 from moto.server import DomainDispatcherApplication, ThreadedMotoServer, create_backend_app
@@ -57,9 +59,19 @@ app = DomainDispatcherApplication(create_backend_app)
 def careless(environ, start_response):
     environ.pop("HTTP_IF_NONE_MATCH", None)
     return app(environ, start_response)
-other = make_server("127.0.0.1", 0, careless, threaded=True)
-threading.Thread(target=other.serve_forever, daemon=True).start()
-print(server.get_host_and_port()[1], other.server_port, flush=True)
+answered = set()
+def forgetful(environ, start_response):
+    commit = environ["REQUEST_METHOD"] == "PUT" and "_delta_log" in environ["PATH_INFO"] and environ["PATH_INFO"]
+    if not commit or commit in answered:
+        return app(environ, start_response)
+    answered.add(commit)
+    list(app(environ, lambda *_: None))
+    start_response("500 Internal Server Error", [])
+    return []
+others = [make_server("127.0.0.1", 0, one, threaded=True) for one in (careless, forgetful)]
+for other in others:
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+print(server.get_host_and_port()[1], *(other.server_port for other in others), flush=True)
 sys.stdin.read()
 """
 
@@ -79,9 +91,10 @@ def s3() -> Iterator[Any]:
             assert server.stdout is not None
             for name in [name for name in os.environ if name.startswith("AWS_")]:
                 environment.delenv(name)
-            port, careless_port = map(int, server.stdout.readline().split())
+            port, careless_port, forgetful_port = map(int, server.stdout.readline().split())
             environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
             environment.setenv("CARELESS_ENDPOINT_URL", f"http://127.0.0.1:{careless_port}")
+            environment.setenv("FORGETFUL_ENDPOINT_URL", f"http://127.0.0.1:{forgetful_port}")
             environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
             environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
             environment.setenv("AWS_REGION", "eu-central-1")
@@ -371,6 +384,14 @@ def test_a_store_without_conditional_puts_is_refused(s3: Any, bucket: str, tmp_p
     monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["CARELESS_ENDPOINT_URL"])
     with pytest.raises(LakeError, match="lets one host overwrite the commit of another"):
         hold(bucket, tmp_path)
+
+
+def test_a_commit_whose_answer_is_lost_is_known_as_ours(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is sent again, and refused. Taken for another writer's, the sync would fail, or commit its rows twice."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["FORGETFUL_ENDPOINT_URL"])
+    address, actions = f"s3://{bucket}/lake/t", [{"commitInfo": {"operation": "WRITE"}}]
+    assert write_version(address, 0, actions)
+    assert not write_version(address, 0, actions), "another writer's commit with the same content was taken for ours"
 
 
 def test_conditional_puts_that_are_switched_off_are_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
