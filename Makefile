@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo cluster test lint format types tests test-all test-cluster test-s3 ui bench bench-quick clean constraints
+.PHONY: help install demo cluster test lint format types tests test-all test-cluster test-s3 ui bench bench-quick bench-store clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -23,6 +23,7 @@ help:
 	@echo "make test-cluster  make cluster, where a worker, the daemon and the store are killed while a load runs"
 	@echo "make test-s3     files and lakes on S3, against a server on this machine"
 	@echo "make bench       side by side with dlt"
+	@echo "make bench-store the same syncs into a lake on the disk and into one on an S3 store, which it starts"
 	@echo "make bench-quick benchmarks at a small size, compared with the last such run; some ten minutes"
 	@echo "make clean       remove what the commands above made (the environment stays; 'make distclean' removes that too)"
 
@@ -93,6 +94,10 @@ test-s3: install
 bench: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks --scale $(BENCH_SCALE)
+
+bench-store: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
+	$(BIN)/python -m benchmarks.store --scale $(BENCH_SCALE)
 
 bench-quick: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'

