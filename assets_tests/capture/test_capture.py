@@ -105,6 +105,7 @@ def test_only_the_last_state_of_a_row_is_written(loaded: Project) -> None:
     loaded.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_what_was_rolled_back_does_not_arrive_and_what_was_prepared_arrives_with_its_commit(loaded: Project) -> None:
     with psycopg.connect(loaded.url) as other:
         other.execute("update orders set note = 'never'")

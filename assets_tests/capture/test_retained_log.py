@@ -57,6 +57,7 @@ def test_each_sync_says_how_much_log_the_source_keeps(loaded: Project) -> None:
     assert len(history(loaded)) == 2, "a sync with nothing to do starts no run"
 
 
+@pytest.mark.long
 def test_the_check_warns_above_the_limit_of_the_yaml(loaded: Project) -> None:
     loaded.configure(capture_warning_bytes=1)
     loaded.execute("update orders set note = 'changed' where id = 1")

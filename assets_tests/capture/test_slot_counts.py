@@ -147,6 +147,7 @@ def test_a_run_whose_change_another_sync_has_brought_meanwhile_commits_nothing(f
     five.assert_equal("t1")
 
 
+@pytest.mark.long
 def test_each_kind_of_change_is_told_for_each_of_the_tables_it_concerns(five: Project) -> None:
     """A TRUNCATE of several tables is one message of the log; a transaction may change several tables."""
     five.execute("truncate t2, t3")

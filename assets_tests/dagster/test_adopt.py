@@ -134,6 +134,7 @@ def test_a_command_that_is_killed_is_run_again(project: MakeProject, step: str) 
     assert shown(shop, "store", "o") >= 41
 
 
+@pytest.mark.long
 def test_a_datastore_that_the_project_still_has_is_refused(project: MakeProject) -> None:
     """Its next sync would load everything anew, into the folder that was just moved away."""
     shop = project(**BY_DAY)

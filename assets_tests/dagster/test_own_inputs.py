@@ -63,6 +63,7 @@ def test_an_input_has_the_mapped_partitions_and_the_chosen_columns(own_lake: Own
     assert table.column_names == ["n"] and sorted(table.column("n").to_pylist()) == [1, 7]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("annotation", "numbers"),
     [

@@ -35,6 +35,7 @@ def _shop(project: MakeProject, more: str = "") -> Project:
     return shop
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["filled", *long(*(name for name in CHANGES if name != "filled"))])
 def test_a_row_whose_identifier_becomes_an_old_value_stays_in_the_lake(project: MakeProject, change: str) -> None:
     """`shipped_at` is filled in for a day below the watermark. The row has left what syncs read, and would be in the lake no more."""

@@ -169,6 +169,7 @@ def test_a_refresh_never_moves_the_watermark(project: MakeProject) -> None:
     shop.assert_equal("orders")
 
 
+@pytest.mark.long
 def test_a_refresh_that_would_empty_a_partition_is_refused(project: MakeProject) -> None:
     shop = made(project)
     shop.execute("delete from orders where id % 4 = 1")

@@ -489,6 +489,7 @@ def test_values_of_json_are_those_of_the_file(read: Callable[..., Read]) -> None
     assert sorted(mixed.column("s")) == ["1.10", "true", "x"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", *long("utf-16-be", "utf-32", "utf-8-sig")])
 def test_json_of_any_unicode_encoding_is_read(read: Callable[..., Read], encoding: str) -> None:
     """Otherwise what PowerShell and SQL Server export is rejected line by line."""
@@ -498,6 +499,7 @@ def test_json_of_any_unicode_encoding_is_read(read: Callable[..., Read], encodin
     assert sorted((row["id"], row["s"]) for row in found.good) == [(1, "ü"), (2, None), (3, None), (4, "😀")], found.bad
 
 
+@pytest.mark.long
 def test_json_files_with_one_array_or_one_object_are_read(read: Callable[..., Read]) -> None:
     """Otherwise what most interfaces export is rejected line by line; beside files of lines, in one folder."""
     found = read(
