@@ -68,7 +68,7 @@ def test_a_sync_that_has_failed_is_shown_with_its_reason(shop: Project) -> None:
 def test_the_command_has_a_line_for_each_container(shop: Project) -> None:
     """A script reads one object a line."""
     shop.write()
-    shop.catalog()
+    shop.cli("catalog", "shop")
     code, found, _ = shop.cli("status", "--json")
     assert code == 0 and {one["container"] for one in found} == {"shop/orders", "shop/region"}
 
