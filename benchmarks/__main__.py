@@ -248,7 +248,7 @@ class Bench:
         from incremental_assets.dagster.loading import load_datastores, select
         from incremental_assets.dagster.project import enter_project, lake_root
 
-        os.environ.update({name: self.project.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME")})
+        os.environ.update(self.project.environment)
         enter_project(self.project.folder)
         _, definition = select(load_datastores(self.project.folder), ["upsert/line_item"], [])[0]
         seconds: list[float] = []
