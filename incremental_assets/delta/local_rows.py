@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
@@ -260,7 +261,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
         found = _out_of_files(table, delta, schema, write_batch)
         if found is None and write_batch.files is None:
             found = _by_query(delta, head, write_batch)
-    except (DeltaError, pa.ArrowException, OSError) as error:
+    except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         return None
     return found.cast(schema) if found is not None and found.num_rows <= MOST_OLD_ROWS else None
@@ -278,7 +279,7 @@ def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_
     """The same from the table's files themselves: where some of them have deletion vectors, as the engine reads such files whole, and where
     the batch replaces the rows of files of the source.
 
-    None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException or OSError.
+    None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException, and what ``Folder`` raises.
     """
     identifier, files = write_batch.identifier, write_batch.files
     if identifier is None and files is None:
