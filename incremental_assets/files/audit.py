@@ -45,7 +45,7 @@ from incremental_assets.files.manifest import FileRecord, Manifest
 from incremental_assets.files.readers.local_files import REJECTED_ROWS
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.files.readers.reading import ReadFile, Reading
-from incremental_assets.files.recheck import NO_ROWS, StoredRows, rows_of_no_file, stored_rows
+from incremental_assets.files.recheck import NO_ROWS, StoredRows, stored_rows
 from incremental_assets.files.rejected import rejected_table
 
 NAMED = 3
@@ -110,15 +110,16 @@ class _Audit:
         started = time.monotonic()
         found, container = self._found, self._definition.container
         held: Mapping[str, StoredRows] = {}
+        of_no_file = 0
         with lake_errors(container.label, self._table.url):
             if self._head is not None:
-                held = stored_rows(lambda: self._scope.spark, self._table, self._rejected)
+                held, of_no_file = stored_rows(lambda: self._scope.spark, self._table, self._rejected)
             due = self._sorted_out(held)
             most = self._definition.settings.max_files_per_run
             for at in range(0, len(due), most):
                 self._compare_files(due[at : at + most], held)
             gone = self._of_files_gone(held)
-            self._of_no_file()
+            self._of_no_file(of_no_file)
         order = {key: number for number, key in enumerate(found.keys)}
         different = sorted(found.different.values(), key=lambda one: order.get(one.key, len(order)))
         return Comparison(
@@ -297,12 +298,9 @@ class _Audit:
             kept += bool(expected)
         return kept
 
-    def _of_no_file(self) -> None:
-        """Counts the rows that no sync has written, as they have no ``_file``."""
-        if self._head is None or self._asked is not None:
-            return
-        rows = rows_of_no_file(lambda: self._scope.spark, self._table)
-        if rows:
+    def _of_no_file(self, rows: int) -> None:
+        """Notes the number of rows that no sync has written, as they have no ``_file``."""
+        if rows and self._asked is None:
             self._found.keys.append(None)
             self._found.differs(None, 0, rows)
 

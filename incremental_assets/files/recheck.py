@@ -71,7 +71,7 @@ class Recheck:
 def recheck(spark: "Callable[[], SparkSession]", plan: FilesPlan, table: LakeTable, beside: LakeTable) -> Recheck:
     """Compares the rows of the container's table, and of the rejected rows ``beside`` it, with the manifest. Raises LakeError."""
     with lake_errors(plan.container.label, table.url):
-        held = stored_rows(spark, table, beside)
+        held, _ = stored_rows(spark, table, beside)
     reading = {file.key for file in plan.due}
     unrecorded = {key: one for key, one in held.items() if key not in plan.known and key not in reading}
     removed = {key for key in unrecorded if _is_removed(plan, key)}
@@ -86,24 +86,20 @@ def recheck(spark: "Callable[[], SparkSession]", plan: FilesPlan, table: LakeTab
     )
 
 
-def stored_rows(spark: "Callable[[], SparkSession]", table: LakeTable, beside: LakeTable) -> Mapping[str, StoredRows]:
-    """Counts the rows of each file in both tables, by key. Rows without ``_file``, which no sync writes, are left out.
+def stored_rows(spark: "Callable[[], SparkSession]", table: LakeTable, beside: LakeTable) -> tuple[Mapping[str, StoredRows], int]:
+    """Counts the rows of each file in both tables, by key, and the container's rows without ``_file``, which no sync writes.
 
     ``spark`` returns the session, and is called where this process cannot count. Raises what Spark raises.
     """
     rows = _counted(spark, table)
     rejected = _counted(spark, beside) if beside.head() is not None else {}
     none = (0, None)
-    return {
+    held = {
         key: StoredRows(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
         for key in {*rows, *rejected}
         if key is not None
     }
-
-
-def rows_of_no_file(spark: "Callable[[], SparkSession]", table: LakeTable) -> int:
-    """The number of rows without ``_file``, which no sync writes. ``spark`` is used as in ``stored_rows``."""
-    return _counted(spark, table).get(None, (0, None))[0]
+    return held, rows.get(None, none)[0]
 
 
 def _counted(spark: "Callable[[], SparkSession]", table: LakeTable) -> Mapping[str | None, tuple[int, int | None]]:
