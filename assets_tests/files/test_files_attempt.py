@@ -153,3 +153,13 @@ def test_files_of_a_killed_sync_whose_server_is_still_running_are_no_suspects() 
     attempts.held = of_files([("f0", 0, 10)], found, "b")  # that one by itself, whose sync is killed without its server
     assert attempts.suspects(lambda: {"b"})["f0"] == replace(found["f0"], server="b")
     assert attempts.suspects(lambda: {"c"})["f0"].alone == 1
+
+
+def test_the_record_of_a_file_that_was_brought_anew_goes_although_spark_does_not_read_it() -> None:
+    """Small files are read without Spark. A record that stayed would be of a version of the file that nobody has any more."""
+    attempts = Memory()
+    attempts.held = [Suspect("f0", 0, 34_000_000, 1, 1, False), Suspect("f9", 9, 10, 4, 0, False)]
+    attempt = Attempt(Server(set()), attempts, lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert not attempt.are_suspects(files(1))
+    attempt.done()
+    assert {one.file for one in attempts.held} == {"f9"}  # of a file that this sync did not read

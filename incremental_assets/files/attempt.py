@@ -10,7 +10,7 @@ longer suspects.
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 
@@ -55,6 +55,7 @@ class Attempt:
         self._suspects: dict[str, Suspect] = {}
         self._kept: dict[str, Suspect] = {}
         self._reading: list[Suspect] = []
+        self._outdated = False
         self.refused: dict[str, str] = {}
         self.waiting: tuple[ReadFile, ...] = ()
 
@@ -64,11 +65,7 @@ class Attempt:
         Raises what ``read`` raises, unless the server has ended; SparkUnavailable where it has ended and no other one can be used.
         """
         own = {file.key: file for file in files}
-        found = self._attempts.suspects(self._scope.running_servers)
-        self._suspects = {key: one for key, one in found.items() if key in own and _is_of(one, own[key])}
-        # The records of files that this sync does not read stay as they are. A suspect that has changed since is another file: it is no
-        # longer one.
-        self._kept = {key: one for key, one in found.items() if key not in own}
+        self._look_up(own)
         # With suspects among the files, the shared server is not used at all: it would end for the syncs of other containers too.
         apart = bool(self._suspects) and self._apart()
         for key in [key for key, one in self._suspects.items() if one.alone >= ALONE]:
@@ -114,16 +111,26 @@ class Attempt:
 
     def are_suspects(self, files: Sequence[ReadFile]) -> bool:
         """Whether the Spark server may have ended because of one of the files."""
-        found = self._attempts.suspects(self._scope.running_servers)
-        return any(file.key in found and _is_of(found[file.key], file) for file in files)
+        self._look_up({file.key: file for file in files})
+        return bool(self._suspects)
 
     def done(self) -> None:
         """Removes the records, once the rows of the files that were read have been committed."""
         for one in self._reading:
             self._suspects.pop(one.file, None)
         finished, self._reading = bool(self._reading), []
-        if finished or self.refused:
+        if finished or self.refused or self._outdated:
             self._write([])
+
+    def _look_up(self, own: Mapping[str, ReadFile]) -> None:
+        """Finds the suspects among the files that this sync reads. The records of all other files stay as they are.
+
+        A suspect that has changed since is another file: it is no longer one, and its record goes.
+        """
+        found = self._attempts.suspects(self._scope.running_servers)
+        self._suspects = {key: one for key, one in found.items() if key in own and _is_of(one, own[key])}
+        self._kept = {key: one for key, one in found.items() if key not in own}
+        self._outdated = len(self._suspects) + len(self._kept) < len(found)
 
     def _chosen(self, left: Sequence[ReadFile]) -> Sequence[ReadFile]:
         """Returns all files where none is a suspect; else half as many as were read together when the server ended, at least one.
