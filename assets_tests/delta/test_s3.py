@@ -4,11 +4,8 @@ Belongs here: what differs from a local disk. ``make test-s3`` brings what it ne
 """
 
 import gzip
-import hashlib
 import io
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -36,75 +33,6 @@ from incremental_assets.spark.session import open_session, stop_server
 
 pytestmark = pytest.mark.s3
 
-# hadoop-aws of the Hadoop that pyspark 4.2.0 carries, and the parts of AWS's SDK that it uses instead of all of it (13 MB, not 690).
-HADOOP, SDK = "3.5.0", "2.35.4"
-PACKAGES = ",".join(
-    [f"org.apache.hadoop:hadoop-aws:{HADOOP}", *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3-transfer-manager", "sts"))]
-)
-SPARK_CONF = (
-    f"spark.jars.packages={PACKAGES};spark.jars.excludes=software.amazon.awssdk:bundle;"
-    f"{os.environ.get('INCREMENTAL_ASSETS_SPARK_CONF', '')}"
-)
-
-# A process of its own: in this one it would wait for the lock that a driver's thread holds while it waits for an answer. The second port
-# serves the same buckets as a store does that knows no conditional put: it ignores If-None-Match. Of the third one, the first answer to a
-# commit is lost.
-SERVER = """
-import sys, threading
-from moto.server import DomainDispatcherApplication, ThreadedMotoServer, create_backend_app
-from werkzeug.serving import make_server
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-app = DomainDispatcherApplication(create_backend_app)
-def careless(environ, start_response):
-    environ.pop("HTTP_IF_NONE_MATCH", None)
-    return app(environ, start_response)
-answered = set()
-def forgetful(environ, start_response):
-    commit = environ["REQUEST_METHOD"] == "PUT" and "_delta_log" in environ["PATH_INFO"] and environ["PATH_INFO"]
-    if not commit or commit in answered:
-        return app(environ, start_response)
-    answered.add(commit)
-    list(app(environ, lambda *_: None))
-    start_response("500 Internal Server Error", [])
-    return []
-others = [make_server("127.0.0.1", 0, one, threaded=True) for one in (careless, forgetful)]
-for other in others:
-    threading.Thread(target=other.serve_forever, daemon=True).start()
-print(server.get_host_and_port()[1], *(other.server_port for other in others), flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    """A client of the server, which the environment names as a user's would."""
-    boto3 = pytest.importorskip("boto3", reason="`make test-s3` installs it")
-    pytest.importorskip("moto", reason="`make test-s3` installs it")
-    with (
-        subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as server,
-        pytest.MonkeyPatch.context() as environment,
-    ):
-        try:
-            assert server.stdout is not None
-            for name in [name for name in os.environ if name.startswith("AWS_")]:
-                environment.delenv(name)
-            port, careless_port, forgetful_port = map(int, server.stdout.readline().split())
-            environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-            environment.setenv("CARELESS_ENDPOINT_URL", f"http://127.0.0.1:{careless_port}")
-            environment.setenv("FORGETFUL_ENDPOINT_URL", f"http://127.0.0.1:{forgetful_port}")
-            environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
-            environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
-            environment.setenv("AWS_REGION", "eu-central-1")
-            environment.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-            environment.setenv("AWS_ALLOW_HTTP", "true")
-            environment.setenv("INCREMENTAL_ASSETS_SPARK_CONF", SPARK_CONF)
-            yield boto3.client("s3")
-        finally:
-            server.kill()
-
 
 @pytest.fixture(scope="module")
 def spark_home(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -112,13 +40,6 @@ def spark_home(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     home = tmp_path_factory.mktemp("spark-s3")
     yield home
     stop_server(home)
-
-
-@pytest.fixture
-def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
-    name = f"b-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
-    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    return name
 
 
 class Bucket(Folder):
@@ -381,14 +302,14 @@ def test_of_two_hosts_one_holds_a_container_of_a_lake_on_s3(s3: Any, bucket: str
 
 def test_a_store_without_conditional_puts_is_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts' commits would overwrite each other there."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["CARELESS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["S3_CARELESS"])
     with pytest.raises(LakeError, match="lets one host overwrite the commit of another"):
         hold(bucket, tmp_path)
 
 
 def test_a_commit_whose_answer_is_lost_is_known_as_ours(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is sent again, and refused. Taken for another writer's, the sync would fail, or commit its rows twice."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["FORGETFUL_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["S3_FORGETFUL"])
     address, actions = f"s3://{bucket}/lake/t", [{"commitInfo": {"operation": "WRITE"}}]
     assert write_version(address, 0, actions)
     assert not write_version(address, 0, actions), "another writer's commit with the same content was taken for ours"

@@ -16,11 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
 from incremental_assets.spark.embedded.java_home import Java, JavaMissing, find_java, tools_folder
+from incremental_assets.spark.embedded.log_store import BuildFailed, log_store_jar, log_store_settings
 from incremental_assets.spark.embedded.pins import JARS, differing
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,16 @@ def jars() -> list[Path]:
     return found or _fetch_jars(folder)
 
 
+def built_jar(fetched: Sequence[Path]) -> Path:
+    """The JAR of the log store, built at the first call from the JARs that were ``fetched``. Raises SparkUnavailable if it cannot be."""
+    class_path = [f"{spark_home() / 'jars'}{os.sep}*", *(str(jar) for jar in fetched)]
+    folder = tools_folder() / ".jars"
+    try:
+        return log_store_jar(folder, java().executable, class_path, [*own_coordinates(), version("pyspark")])
+    except (BuildFailed, OSError) as error:
+        raise SparkUnavailable(f"The JAR by which Spark commits could not be built in {folder}: {error}") from error
+
+
 def _fetch_jars(folder: Path) -> list[Path]:
     """Fetches the JARs: Spark resolves the coordinates for a run of a program that only prints a version, and the files are kept.
 
@@ -260,6 +272,7 @@ def settings(folder: Path) -> dict[str, str]:
     if os.environ.get("AWS_ENDPOINT_URL"):
         # The drivers of fsspec and delta-rs use path-style requests too if the store is not Amazon's.
         ours["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    ours |= log_store_settings(own)
     fixed = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
@@ -275,7 +288,8 @@ def settings(folder: Path) -> dict[str, str]:
         # 412).
         "spark.hadoop.fs.s3a.input.stream.type": "classic",
     }
-    files = [str(jar) for jar in jars()]
+    fetched = jars()
+    files = [str(jar) for jar in (built_jar(fetched), *fetched)]
     if master.startswith("local"):
         # In local mode there is only one JVM, so its class path is enough. As ``spark.jars`` the files would be copied for every session.
         fixed["spark.driver.extraClassPath"] = os.pathsep.join([*files, *filter(None, [own.get("spark.driver.extraClassPath")])])

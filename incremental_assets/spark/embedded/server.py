@@ -303,7 +303,9 @@ def main(arguments: list[str]) -> int:
     state = Path(arguments[1] if len(arguments) > 1 else os.environ.get("DAGSTER_HOME") or ".dagster_home")
     try:
         if verb == "fetch":
-            log.info("Spark's %d JARs are in %s", len(launch.jars()), launch.jar_folder())
+            fetched = launch.jars()
+            launch.built_jar(fetched)
+            log.info("Spark's %d JARs are in %s", len(fetched), launch.jar_folder())
         elif verb == "start":
             record = ensure(state)
             log.info("listening on 127.0.0.1:%d, since %s, %s, %s", record.port, record.started, record.master, record.java)

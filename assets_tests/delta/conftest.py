@@ -1,0 +1,64 @@
+"""Fixtures of tests with an S3 store: a real server on loopback, and a bucket of each test. ``make test-s3`` brings what they need."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets_tests.delta.s3_server import PORTS
+
+# hadoop-aws of the Hadoop that pyspark 4.2.0 carries, and the parts of AWS's SDK that it uses instead of all of it (13 MB, not 690).
+HADOOP, SDK = "3.5.0", "2.35.4"
+PACKAGES = ",".join(
+    [f"org.apache.hadoop:hadoop-aws:{HADOOP}", *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3-transfer-manager", "sts"))]
+)
+SPARK_CONF = (
+    f"spark.jars.packages={PACKAGES};spark.jars.excludes=software.amazon.awssdk:bundle;"
+    f"{os.environ.get('INCREMENTAL_ASSETS_SPARK_CONF', '')}"
+)
+
+
+@pytest.fixture(scope="module")
+def s3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder by which a test talks to the server (``s3_server``)."""
+    return tmp_path_factory.mktemp("s3")
+
+
+@pytest.fixture(scope="module")
+def s3(s3_folder: Path) -> Iterator[Any]:
+    """A client of the server, which the environment names as a user's would. ``S3_…`` are the addresses of its ports."""
+    boto3 = pytest.importorskip("boto3", reason="`make test-s3` installs it")
+    pytest.importorskip("moto", reason="`make test-s3` installs it")
+    command = [sys.executable, "-m", "assets_tests.delta.s3_server", str(s3_folder)]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        try:
+            assert server.stdout is not None
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                environment.delenv(name)
+            for name, port in zip(PORTS, server.stdout.readline().split(), strict=True):
+                environment.setenv(f"S3_{name.upper()}", f"http://127.0.0.1:{port}")
+            environment.setenv("AWS_ENDPOINT_URL", os.environ["S3_PLAIN"])
+            environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
+            environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
+            environment.setenv("AWS_REGION", "eu-central-1")
+            environment.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+            environment.setenv("AWS_ALLOW_HTTP", "true")
+            environment.setenv("INCREMENTAL_ASSETS_SPARK_CONF", SPARK_CONF)
+            yield boto3.client("s3")
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
+    name = f"b-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    return name
