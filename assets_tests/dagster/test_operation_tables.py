@@ -205,10 +205,10 @@ def test_files_that_two_processes_join_at_the_same_time_have_each_row_once(
     table = AppendOnly(LakeTable(str(tmp_path), "t"), schema, partition_by)
     for n in range(6):
         table.append([{"container": "a'b" if n % 2 else "c", "at": n, "n": n}])
-    stale = table.opened()
+    stale = table.opened_to_change()
     maintenance.tidy(table.table)
     with monkeypatch.context() as other, pytest.raises(LakeError) as refused:
-        other.setattr(LakeTable, "opened", lambda _: stale)
+        other.setattr(LakeTable, "opened_to_change", lambda _: stale)
         maintenance.tidy(table.table)
     assert isinstance(refused.value.__cause__, CommitFailedError)
     rows = table.read().sort_by("n").to_pylist()

@@ -111,7 +111,7 @@ def test_a_table_that_refuses_the_commit_is_not_said_to_have_moved(tmp_path: Pat
     (file,) = written(table, 1)
     commit_files.commit_files(table, newest(table), batch(), [file])
     with pytest.raises(LakeError, match="append-only"):
-        commit_files.commit_files(table, newest(table), batch(), [], [commit_files.RemovedFile(file.path, file.size)])
+        commit_files.commit_files(table, newest(table), batch(), [], [commit_files.RemovedFile(file.path, file.size).removed(0)])
     assert keys(table) == [1]
 
 

@@ -215,7 +215,6 @@ def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path
     with_nulls = rows_of_lake(table, head, replace(whole, include_nulls=True))
     assert with_nulls is not None and with_nulls.num_rows == 3
     assert rows_of_lake(table, head, replace(whole, columns=(Column("k", "int"),))) is None
-    assert rows_of_lake(table, replace(head, version=7), whole) is None
     for limit in ("MOST_OLD_ROWS", "MOST_OLD_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(local_rows, limit, 1)

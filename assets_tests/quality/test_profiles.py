@@ -197,13 +197,13 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def _maintained_twice_at_once(table: LakeTable) -> None:
     """Two runs maintain the table at once: the second one began before the first one has committed. No state may be there twice, since each
     row of a partition would then be counted twice."""
-    before = table.opened()
+    before = table.opened_to_change()
     assert before is not None
     tidy(table)
     head = table.head()
     assert head is not None and head.version > before.version(), "there were files to be joined"
     with pytest.MonkeyPatch.context() as patch, next_time_if_moved():
-        patch.setattr(LakeTable, "opened", lambda _: before)
+        patch.setattr(LakeTable, "opened_to_change", lambda _: before)
         tidy(table)
 
 
@@ -551,7 +551,7 @@ def test_maintenance_joins_the_files_of_profiles(tmp_path: Path, monkeypatch: py
     for n in range(2):
         state = pa.table({"container": ["shop/orders"], "n": [n], **shown})
         write_deltalake(store.table.url, state, mode="append", partition_by=["container"])
-    opened = LakeTable.opened
+    opened = LakeTable.opened_to_change
 
     def before_another_writes(self: LakeTable) -> DeltaTable | None:
         delta = opened(self)
@@ -559,7 +559,7 @@ def test_maintenance_joins_the_files_of_profiles(tmp_path: Path, monkeypatch: py
             DeltaTable(self.url).delete()
         return delta
 
-    monkeypatch.setattr(LakeTable, "opened", before_another_writes)
+    monkeypatch.setattr(LakeTable, "opened_to_change", before_another_writes)
     settings = cast(Settings, SimpleNamespace(name="shop", keep_days=90))
     scope = LakeScope(lake, tmp_path, "maintenance", lambda _: None)
     assert maintenance_job(settings, ()).execute_in_process(resources={"lake": scope}).success

@@ -372,7 +372,7 @@ def test_a_table_that_another_process_creates_at_the_same_time_is_used(
     records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the first scans of a datastore, when two hosts begin at once, end with an error."""
-    create, opened, tries = DeltaTable.create, LakeTable.opened, []
+    create, opened, tries = DeltaTable.create, LakeTable.opened_to_change, []
 
     def made_by_another(*args: Any, **options: Any) -> DeltaTable:
         create(*args, **options)
@@ -385,7 +385,7 @@ def test_a_table_that_another_process_creates_at_the_same_time_is_used(
         return opened(self)
 
     monkeypatch.setattr(DeltaTable, "create", made_by_another)
-    monkeypatch.setattr(LakeTable, "opened", with_a_log_a_moment_later)
+    monkeypatch.setattr(LakeTable, "opened_to_change", with_a_log_a_moment_later)
     scan(records, "run1", [1])
     assert len(records.anomalies()) == 1 and len(rows_of(lake, "failed_rows")) == 1
 
@@ -412,7 +412,7 @@ def test_an_append_that_conflicts_with_a_changed_property_is_retried(records: Re
     """Otherwise a scan is lost where somebody changes a property of the table meanwhile, or another version of the product adds a
     column."""
     scan(records, "run1", [1])
-    opened, moved, times = AppendOnly.opened, [], 0
+    opened, moved, times = AppendOnly.opened_to_change, [], 0
 
     def changed_after_it_was_opened(table: AppendOnly) -> DeltaTable | None:
         delta = opened(table)
@@ -421,7 +421,7 @@ def test_an_append_that_conflicts_with_a_changed_property_is_retried(records: Re
             DeltaTable(table.table.address).alter.set_table_properties({"delta.logRetentionDuration": f"interval {len(moved)} days"})
         return delta
 
-    monkeypatch.setattr(AppendOnly, "opened", changed_after_it_was_opened)
+    monkeypatch.setattr(AppendOnly, "opened_to_change", changed_after_it_was_opened)
     (one,) = records.anomalies().values()
     for times, state in ((1, State.ACKNOWLEDGED), (3, State.RESOLVED)):
         moved.clear()

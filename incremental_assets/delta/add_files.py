@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.window import Window
-from incremental_assets.delta.commit_files import commit_files, reason_against, target_of
+from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.guards import expect_unmoved, newest
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.sql import cursor_value, scope_predicate
@@ -117,7 +117,7 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
         return reason
     if _is_empty(table):
         return Choice(rows)
-    return _in_place_of_all(head, write_batch, rows) if write_batch.whole else _beside_rows(spark, table, write_batch, rows, least)
+    return _in_place_of_all(table, head, write_batch, rows) if write_batch.whole else _beside_rows(spark, table, write_batch, rows, least)
 
 
 def _is_empty(table: LakeTable) -> bool:
@@ -126,12 +126,14 @@ def _is_empty(table: LakeTable) -> bool:
     return delta is not None and not delta.file_uris()
 
 
-def _in_place_of_all(head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice | str:
+def _in_place_of_all(table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice | str:
     """The choice for a batch that replaces all rows of a table."""
     if head.properties.get("delta.appendOnly") == "true":
         return "the table's rows must not be removed"
     if not write_batch.allow_empty and write_batch.rows.emptied():
         return "all rows may be gone in the source"
+    if not can_be_replaced(table, head):
+        return f"the table's log {NOT_UNDERSTOOD}"
     return Choice(rows, replaces_all=True)
 
 

@@ -1,12 +1,17 @@
-"""Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
+"""Writes and reads small Delta tables to which rows are only appended, without Spark.
 
 Belongs here: creating such a table, appending to it, reading it, and deleting its old rows. Does not belong: what its rows mean
 (``quality.records``, ``operation_tables``), and how files are joined (``maintenance``).
 
 Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
+
+Opening a table means to read its log, which is a request to a store for each commit. To append rows, only the newest commit is read: where
+it is one of this product's, it says with which columns (``_COLUMNS``). Otherwise the table is opened, and delta-rs appends.
 """
 
 import contextlib
+import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,10 +22,18 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.commit_files import add_action
 from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.log import actions_of, newest_version, put_version
 from incremental_assets.delta.maintenance import join_files
+from incremental_assets.delta.parquet_files import FilesWriter
+from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows, reason
+from incremental_assets.delta.write_batch import WrittenFile
 
+_COLUMNS = "incremental_assets.columns"
+"""The entry of a commit's information for the digest of the columns with which rows can be appended as they are: the table has these, and
+nothing that asks more of a writer. A commit of another program has no such entry."""
 COMPACT_AFTER = 20
 """The number of commits after which the files are compacted. Each commit adds a file, and the time to read grows with their number."""
 
@@ -33,30 +46,90 @@ class AppendOnly:
         self.table, self._schema, self._partition_by = table, schema, partition_by
 
     def opened(self) -> DeltaTable | None:
-        """The table as a delta-rs object; None if there is no table yet."""
-        return opened_while_made(self.table)
+        """The table as a delta-rs object, which nobody may change; None if there is no table yet."""
+        return opened_while_made(self.table.opened)
+
+    def opened_to_change(self) -> DeltaTable | None:
+        """The same as an object of the caller's own."""
+        return opened_while_made(self.table.opened_to_change)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Appends the rows in one commit, and creates the table if needed. Returns whether the caller should call ``compact`` now."""
         data = pa.Table.from_pylist(list(rows), schema=self._schema)
         with place_errors(self.table.url):
-            for tries_left in (2, 1, 0):
-                delta = self._made()
-                before = delta.version()
-                try:
-                    write_deltalake(
-                        delta,
-                        data,
-                        mode="append",
-                        schema_mode="merge",  # another version of this product may have written more columns, or fewer
-                        # Appends of other processes are no conflict, but each of them makes delta-rs try the next version number.
-                        commit_properties=CommitProperties(max_commit_retries=100),
-                    )
-                    break
-                except CommitFailedError:  # nothing was written: another process has changed a property or added a column in the meantime
-                    if not tries_left:
-                        raise
-        return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
+            before, after = self._append_as_known(data) or self._append_by_delta_rs(data)
+        return before // COMPACT_AFTER != after // COMPACT_AFTER
+
+    def _append_as_known(self, data: pa.Table) -> tuple[int, int] | None:
+        """Appends the rows if the newest commit says with which columns. Returns the versions before and after; None if nothing was done.
+
+        Raises as ``Folder`` does.
+        """
+        if self._partition_by:
+            return None
+        folder = folder_at(self.table.address)
+        before = self._newest_as_known(folder)
+        if before is None:
+            return None
+        writer = FilesWriter(folder.new_files(), self._schema, (), len(self._schema))
+        writer.add(data)
+        writer.close()
+        after, now = before + 1, int(time.time() * 1000)
+        info = {
+            "timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "engineInfo": "incremental-assets",
+            "isBlindAppend": True, _COLUMNS: self._digest,
+        }  # fmt: skip
+        adds = [add_action(WrittenFile(*file), now) for file in writer.files]
+        while not put_version(folder, after, [{"commitInfo": info}, *adds]):
+            newest = self._newest_as_known(folder)  # another process was first
+            if newest is None:
+                writer.discard()
+                return None
+            after = newest + 1
+        if before // COMPACT_AFTER != after // COMPACT_AFTER:
+            delta = self.opened_to_change()
+            if delta is not None:
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
+        return before, after
+
+    def _newest_as_known(self, folder: Folder) -> int | None:
+        """The number of the newest version; None if there is none, or if it does not say that rows of our columns can follow it."""
+        version = newest_version(folder)
+        if version is None:
+            return None
+        try:
+            info = next((action["commitInfo"] for action in actions_of(folder, version) if "commitInfo" in action), {})
+        except (FileNotFoundError, ValueError):
+            return None
+        return version if info.get(_COLUMNS) == self._digest else None
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(str(self._schema).encode()).hexdigest()[:16]
+
+    def _append_by_delta_rs(self, data: pa.Table) -> tuple[int, int]:
+        """Appends the rows, to a table that is made if there is none. Returns the versions before and after. Raises DeltaError."""
+        for tries_left in (2, 1, 0):
+            delta = self._made()
+            before, protocol = delta.version(), delta.protocol()
+            is_plain = protocol.min_writer_version <= 2 and not any("columnMapping" in name for name in delta.metadata().configuration)
+            try:
+                write_deltalake(
+                    delta,
+                    data,
+                    mode="append",
+                    schema_mode="merge",  # another version of this product may have written more columns, or fewer
+                    # Appends of other processes are no conflict, but each of them makes delta-rs try the next version number.
+                    commit_properties=CommitProperties(
+                        max_commit_retries=100, custom_metadata={_COLUMNS: self._digest} if is_plain else None
+                    ),
+                )
+                return before, delta.version()
+            except CommitFailedError:  # nothing was written: another process has changed a property or added a column in the meantime
+                if not tries_left:
+                    raise
+        raise AssertionError
 
     def compact(self) -> None:
         """Joins small files into larger ones. An error is ignored: the appended rows are in the table whether this succeeds or not."""
@@ -70,7 +143,7 @@ class AppendOnly:
         ``where``: only rows for which each of these filters holds are deleted. Returns how many were deleted. Raises LakeError, whose cause
         is a CommitFailedError if another process has committed in the meantime; nothing has changed then.
         """
-        delta = self.opened()
+        delta = self.opened_to_change()
         if delta is None:
             return 0
         is_old = pc.field(age) < pa.scalar(before, pa.timestamp("us", tz="UTC"))
@@ -120,7 +193,7 @@ class AppendOnly:
             raise LakeError(f"{self.table.url}: the Delta table cannot be read: {reason(error)}") from error
 
     def _made(self) -> DeltaTable:
-        delta = self.opened()
+        delta = self.opened_to_change()
         if delta is not None:
             return delta
         # Deletion vectors would shut delta-rs out. A Spark server that switches them on by default does so for new tables only, so it is

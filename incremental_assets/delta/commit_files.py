@@ -1,7 +1,8 @@
-"""Commits files that were not written by Spark's own writer, in one commit through delta-rs.
+"""Commits files that were not written by Spark's own writer, in one commit.
 
-Belongs here: for which tables this is right, the commit, and the checkpoints that Spark would make after its commits. Does not belong: how
-the files came to be (``add_files``: by Spark's tasks; ``local_write``: in this process), and which rows are in them.
+Belongs here: for which tables this is right, the commit, and the checkpoints that Spark would make after its commits. Does not belong: the
+actions of the log (``log``), how the files came to be (``add_files``: by Spark's tasks; ``local_write``: in this process), and which rows
+are in them.
 """
 
 import json
@@ -11,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.guards import moved, newest
+from incremental_assets.delta.guards import moved
+from incremental_assets.delta.log import Action, LogFile, files_of, put_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
-from incremental_assets.delta.store import storage_options
+from incremental_assets.delta.properties import metadata_of
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
@@ -30,29 +32,32 @@ INDEXED_COLUMNS = 32
 """How many columns get statistics, if the table does not say it: the same number as Delta's default."""
 CHECKPOINT_INTERVAL = 10
 """After how many commits there is a checkpoint, if the table does not say it: the same number as Delta's default."""
+NOT_UNDERSTOOD = "has what is not understood here"
 _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
 """The table features that ask nothing of a writer of whole files, or only what ``reason_against`` looks at."""
 
 
 @dataclass(frozen=True)
 class RemovedFile:
-    """A file that the commit takes out of the table: its path in the table's folder, and its size. It has no deletion vector."""
+    """A file of the table that may leave it: its path in the table's folder, and its size."""
 
     path: str
     size: int
 
+    def removed(self, now: int) -> Action:
+        """The action that takes the file out of the table. It has no deletion vector."""
+        return LogFile(self.path, self.size, 0, None, None, None).removed(now)
+
 
 def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
-    """Why delta-rs cannot commit files with the rows of the batch so that all readers see the right rows; None if it can.
+    """Why files with the rows of the batch cannot be committed here so that all readers see the right rows; None if they can.
 
-    delta-rs itself refuses some of these tables, but not all: of a table with column mapping, every value of its files is read as NULL.
+    Of a table with column mapping, for example, every value of such files would be read as NULL.
     """
     # The files have the columns as they are read, so these must be those of the table, in name, type and order, or replace them.
     if tuple(head.columns) != write_batch.columns and not (write_batch.whole and _may_replace(head, write_batch.columns)):
         return "the table has other columns than the source"
-    delta = table.opened()
-    if delta is None:
-        return "there is no table"
+    delta = table.opened_at(head.version)
     protocol = delta.protocol()
     features = set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"])
     if protocol.min_writer_version > 2 and features - _WRITER_FEATURES:
@@ -68,7 +73,7 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 
 
 def _may_replace(head: Head, columns: Sequence[Column]) -> bool:
-    """Whether delta-rs can give the table these columns in place of its own."""
+    """Whether the commit can give the table these columns in place of its own."""
     needs_feature = any(c.type == NTZ for c in columns) and not any(c.type == NTZ for c in head.columns)
     return head.version > 0 and are_plain(columns) and are_plain(head.columns) and not needs_feature
 
@@ -97,34 +102,42 @@ def commit_files(
     head: Head,
     write_batch: WriteBatch,
     files: Sequence[WrittenFile],
-    removed: Sequence[RemovedFile] = (),
+    changes: Sequence[Action] = (),
     *,
     replace_all: bool = False,
 ) -> None:
-    """Commits the files as the version after ``head``, or fails: a retry would append them on top of a concurrent write.
+    """Commits the files as the version after ``head``, and never on top of a concurrent write.
 
-    ``removed``: files that leave the table. ``replace_all``: all files leave the table instead, with their deletion vectors, and of a batch
-    for the whole table its columns take the place of the table's. Raises
+    ``changes``: the actions by which other files leave the table, or stay with marked rows (``log``). ``replace_all``: all files leave the
+    table instead, with their deletion vectors; of a batch for the whole table its columns take the place of the table's. Raises
     ConcurrentWriteError if there is a newer version, and LakeError if the table cannot be written.
     """
-    now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
-    actions += [RemoveAction(file.path, True, now, file.size, {}) for file in removed]
+    delta = table.opened_at(head.version)
     replaces_columns = write_batch.whole and tuple(head.columns) != write_batch.columns
+    now = int(time.time() * 1000)
+    if replace_all or replaces_columns:
+        known = files_of(table, delta)
+        if known is None:
+            raise LakeError(f"{table.url} cannot be written: its log {NOT_UNDERSTOOD}. Nothing was written.")
+        changes = [file.removed(now) for file in known.values()]
+    if changes and head.properties.get("delta.appendOnly") == "true":
+        raise LakeError(f"{table.url} is append-only (delta.appendOnly): no row of it can be replaced. Nothing was written.")
+    info = {
+        "timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Overwrite" if changes else "Append"},
+        "engineInfo": "incremental-assets", "readVersion": head.version, "isBlindAppend": not changes, **user_metadata(write_batch),
+    }  # fmt: skip
+    actions: list[Action] = [{"commitInfo": info}]
+    if replaces_columns:
+        actions.append(metadata_of(delta, schema_string=schema_string(write_batch.columns)))
+    actions += [*changes, *(add_action(file, now) for file in files)]
     with place_errors(table.url):
-        delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
-        try:
-            delta.create_write_transaction(
-                actions,
-                "overwrite" if replace_all or replaces_columns else "append",
-                Schema.from_json(schema_string(write_batch.columns)) if replaces_columns else delta.schema(),
-                commit_properties=CommitProperties(custom_metadata=user_metadata(write_batch), max_commit_retries=0),
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-            )
-        except CommitFailedError as error:
-            if newest(table).version == head.version:  # delta-rs refuses this table, and would refuse it each time
-                raise
-            raise moved(write_batch.container.label, table, "nothing was written") from error
+        if not put_version(folder_at(table.address), head.version + 1, actions):
+            raise moved(write_batch.container.label, table, "nothing was written")
+
+
+def can_be_replaced(table: LakeTable, head: Head) -> bool:
+    """Whether all files of the table can be taken out of it here: the log may have what only Spark understands."""
+    return head.version == 0 or files_of(table, table.opened_at(head.version)) is not None
 
 
 def user_metadata(write_batch: WriteBatch) -> dict[str, str]:
@@ -138,16 +151,15 @@ def add_action(file: WrittenFile, now: int) -> dict[str, Any]:
     return {"add": {**described, "stats": file.statistics}}
 
 
-def checkpoint_if_due(table: LakeTable, before: Head) -> None:
-    """Makes a checkpoint of the newest version, if one was due since the version ``before``.
+def checkpoint_if_due(table: LakeTable, now: DeltaTable, before: Head) -> None:
+    """Makes a checkpoint of the newest version, ``now``, if one was due since the version ``before``.
 
     Spark makes one after each tenth version that it commits, so a table that is hardly ever written by Spark would get none, and each
     reader would read all of its log. It is no part of a commit: if it fails, the next one is made ten versions later.
     """
     interval = int(before.properties.get("delta.checkpointInterval", CHECKPOINT_INTERVAL))
     try:
-        delta = table.opened()
-        if delta is not None and delta.version() // interval > before.version // interval:
-            delta.create_checkpoint()
+        if now.version() // interval > before.version // interval:
+            now.create_checkpoint()
     except (DeltaError, LakeError, OSError) as error:
         log.warning("%s: no checkpoint was made: %s", table.url, error)

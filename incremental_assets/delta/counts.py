@@ -1,24 +1,36 @@
 """Counts the rows of a table and of its partitions, for Dagster's metadata.
 
-Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, as a query of delta-rs or of Spark. Does not belong: the choice of
-the partitions, and predicates in Spark's dialect (``sql``).
+Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, made in this process or by a query of Spark. Does not belong: the
+choice of the partitions, and predicates in Spark's dialect (``sql``).
 
-delta-rs answers in milliseconds where Spark takes a second or two, but it works in this one process. It is therefore used for tables of up
-to ``MOST_ROWS`` rows (``local_query``), and only if the table has no feature that delta-rs might read differently from Spark.
+This process answers in milliseconds where Spark takes a second or two, but it is one process. It therefore counts tables of up to
+``MOST_ROWS`` rows (``local_query``), and only if the table has no feature that might be read differently from Spark.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.schema import Column
+from incremental_assets.core.spark_types import type_text
 from incremental_assets.core.window import Window, merge
-from incremental_assets.delta.local_query import identifier_value, is_expressible, readable_here, step_of, window_condition
+from incremental_assets.delta.commit_files import RemovedFile
+from incremental_assets.delta.local_files import Extent, LocalFiles
+from incremental_assets.delta.local_query import is_expressible, readable_here, step_of
+from incremental_assets.delta.local_rows import arrow_schema
+from incremental_assets.delta.replaced_rows import RowsOfWindows, largest
 from incremental_assets.delta.sql import partition_start, scope_predicate
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import LakeTable, query
 
 if TYPE_CHECKING:
@@ -36,10 +48,20 @@ def row_count(spark: Callable[[], "SparkSession"], table: LakeTable) -> int:
     delta = readable_here(table)
     if delta is not None:
         try:
-            return int(query(delta, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
+            counted = _counted_in_the_log(delta)
+            return counted if counted is not None else int(query(delta, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
         except DeltaError as error:
             log.debug("%s: Spark counts its rows: %s", table.url, error)
     return int(spark().sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0])
+
+
+def _counted_in_the_log(delta: DeltaTable) -> int | None:
+    """The number of rows by the statistics of the files, of which none is read; None if a file has none, or a deletion vector."""
+    counts = pa.table(delta.get_add_actions(flatten=True)).column("num_records")
+    features = delta.protocol().reader_features or ()
+    if counts.null_count or ("deletionVectors" in features and pa.table(delta.deletion_vectors()).num_rows):
+        return None
+    return int(pc.sum(counts).as_py() or 0)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def partition_rows(
@@ -81,8 +103,8 @@ def _by_key(
     delta = readable_here(table)
     if delta is not None:
         try:
-            groups = _groups_by_delta_rs(delta, container, counted, written)
-        except DeltaError as error:
+            groups = _groups_here(table, delta, container, counted, written)
+        except (pa.ArrowException, OSError, BaseError) as error:
             log.debug("%s: Spark counts the rows of its partitions: %s", table.url, error)
     if groups is None:
         groups = _groups_by_spark(spark(), table, container, counted, written)
@@ -109,21 +131,58 @@ def _groups_by_spark(
     return [(int(start), int(count), int(here)) for start, count, here in spark.sql(statement).collect() if start is not None]
 
 
-def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
-    """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
+def _groups_here(
+    table: LakeTable, delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]
+) -> _Counted | None:
+    """The groups as counted in this process; None if it cannot compare the identifier with the bounds, or does not read one of the files.
+
+    A file is not read if its statistics say that all of its rows are in one group.
+    """
     identifier, partitioning = container.axis, container.partitioning
     assert identifier is not None and partitioning is not None
-    if not is_expressible(delta, identifier, (*counted, *written)):
+    there = LocalFiles.of(delta, folder_at(table.address)) if is_expressible(delta, identifier, (*counted, *written)) else None
+    schema = arrow_schema([Column(name, type_) for name, type_ in _types(delta).items() if name in identifier.columns])
+    if there is None or schema is None:
         return None
-    value = f"arrow_cast({identifier_value(identifier)}, 'Int64')"
-    # The query engine is not asked for weeks and months. It groups by hour or day, and the caller adds these few groups up by partition.
+    # Weeks and months are not known here. Rows are grouped by hour or day, and the caller adds these few groups up by partition.
     step = step_of(identifier, partitioning)
-    # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
-    start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
-    landed_here = f"sum(CASE WHEN {window_condition(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
-    found = query(
-        delta,
-        f'SELECT {start} AS start, count(*) AS n, {landed_here} AS landed FROM "rows" '
-        f"WHERE ({window_condition(identifier, counted)}) AND {identifier_value(identifier)} IS NOT NULL GROUP BY 1",
-    )
-    return [(int(row["start"]), int(row["n"]), int(row["landed"])) for row in found.to_pylist()]
+    groups, to_read = list[tuple[int, int, int]](), list[RemovedFile]()
+    for file in there.that_may_have(RowsOfWindows(identifier, counted, False)):
+        known = there.extent(file, identifier.columns[0]) if len(identifier.columns) == 1 else None
+        group = None if known is None else _group_of(known, step, counted, written)
+        if group is None:
+            to_read.append(file)
+        else:
+            groups.append(group)
+    read = there.values(to_read, pa.schema([schema.field(name) for name in identifier.columns]))
+    inside, landed = (RowsOfWindows(identifier, windows, False) for windows in (counted, written))
+    for rows in read:
+        rows = rows.filter(inside.among(rows))
+        value = largest(rows).combine_chunks()
+        starts = np.floor_divide(value.to_numpy(zero_copy_only=False), step) * step
+        grouped = pa.table({"start": starts, "here": landed.among(rows).cast(pa.int64())}).group_by("start")
+        found = grouped.aggregate([("here", "count"), ("here", "sum")]).select(["start", "here_count", "here_sum"])
+        groups += zip(*(column.to_pylist() for column in found.columns), strict=True)
+    return groups
+
+
+def _group_of(known: Extent, step: int, counted: Sequence[Window], written: Sequence[Window]) -> tuple[int, int, int] | None:
+    """The group that has all rows of a file; None if that is not known."""
+    low, high = known.lowest, known.highest
+    start = low // step * step
+    is_one = not known.nulls and start == high // step * step and any(_has(window, low, high) for window in counted)
+    is_landed = any(_has(window, low, high) for window in written)
+    is_apart = not any(_meets(window, low, high) for window in written)
+    return (start, known.rows, known.rows if is_landed else 0) if is_one and (is_landed or is_apart) else None
+
+
+def _has(window: Window, low: int, high: int) -> bool:
+    return (window.lower is None or window.lower <= low) and (window.upper is None or high < window.upper)
+
+
+def _meets(window: Window, low: int, high: int) -> bool:
+    return (window.lower is None or window.lower <= high) and (window.upper is None or low < window.upper)
+
+
+def _types(delta: DeltaTable) -> dict[str, str]:
+    return {field["name"]: type_text(field["type"]) for field in json.loads(delta.schema().to_json())["fields"]}

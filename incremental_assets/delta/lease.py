@@ -2,11 +2,11 @@
 
 Belongs here: taking, renewing and returning a lease. Does not belong: which work needs one (``dagster.locks``).
 
-Each lease is a tiny Delta table, and its newest version says who holds it. Only delta-rs writes to it. A version of a Delta table can be
-created only once (by a hard link on a file system, by a conditional put on an object store), so if two hosts try to create the same
-version, one of them is refused. The holder renews the lease by a new version every few seconds. The clocks of hosts are never compared: a
-host takes a lease over if it has itself seen no new version for longer than the lease is valid. delta-rs removes the table's old versions
-after an hour.
+Each lease is a tiny Delta table, and its newest version says who holds it, in an action ``metaData`` that is written anew each time. So
+one object is read to know it, and one is put to change it. A version of a Delta table can be created only once (by a hard link on a file
+system, by a conditional put on an object store), so if two hosts try to create the same version, one of them is refused. The holder renews
+the lease by a new version every few seconds. The clocks of hosts are never compared: a host takes a lease over if it has itself seen no new
+version for longer than the lease is valid. delta-rs removes the table's old versions after an hour.
 """
 
 import contextlib
@@ -16,17 +16,18 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy, LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.store import refuses_to_replace
+from incremental_assets.delta.log import actions_of, put_version
+from incremental_assets.delta.store import folder_at, refuses_to_replace
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
 FOLDER = "_leases"
@@ -36,8 +37,12 @@ SECONDS = 60.0
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
 _SCHEMA = pa.schema([("lease", pa.string())])  # the table never has rows: the lease is in its description
-_ONCE = CommitProperties(max_commit_retries=0)  # a retry would create a later version, on top of that of another host
-_PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hours", "delta.enableExpiredLogCleanup": "true"}
+_CHECKPOINT_INTERVAL = 20
+"""After so many versions there is a checkpoint, and the old ones are removed."""
+_PROPERTIES = {
+    "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL), "delta.logRetentionDuration": "interval 1 hours",
+    "delta.enableExpiredLogCleanup": "true",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,24 @@ class _State:
     proved: bool = False
 
     @classmethod
-    def of(cls, delta: DeltaTable, url: str) -> "_State":
-        """The contents of a version, which are JSON in the table's description. Raises LakeError for any other description."""
-        try:
-            data = json.loads(delta.metadata().description or "")
-            holder = data["holder"]
-            return cls(None if holder is None else Holder(**holder), int(data["renewed"]), bool(data["proved"]))
-        except (ValueError, KeyError, TypeError):
-            raise LakeError(f"{url} is not a lease that this version can read; remove the folder while no sync runs.") from None
+    def of(cls, description: str) -> "_State":
+        """The contents of a version, which are JSON in the table's description. Raises ValueError, KeyError or TypeError for any other."""
+        data = json.loads(description)
+        holder = data["holder"]
+        return cls(None if holder is None else Holder(**holder), int(data["renewed"]), bool(data["proved"]))
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version of a lease's table. ``metadata``: the content of its action ``metaData``. ``state``: what that says."""
+
+    number: int
+    metadata: Mapping[str, Any]
+    state: _State
+
+
+class _Passed(Exception):
+    """There is a newer version than the one that was read."""
 
 
 def leases_are_on() -> bool:
@@ -125,8 +140,8 @@ class Lease:
     beginning of the attempt and not its end, because other hosts may have seen the new version as early as that.
     """
 
-    def __init__(self, label: str, table: LakeTable, delta: DeltaTable, me: Holder, good_since: float, on_lost: Callable[[], None]) -> None:
-        self._label, self._table, self._delta, self._me, self._on_lost = label, table, delta, me, on_lost
+    def __init__(self, label: str, table: LakeTable, seen: _Version, me: Holder, good_since: float, on_lost: Callable[[], None]) -> None:
+        self._label, self._table, self._seen, self._me, self._on_lost = label, table, seen, me, on_lost
         self._good_since = good_since
         self._renewed = 0
         self._taken_over = False
@@ -168,17 +183,17 @@ class Lease:
     def _change(self, state: _State) -> None:
         """Writes the next version.
 
-        Raises ConcurrentWriteError if another holder has the lease by now, DeltaError if the store cannot be written.
+        Raises ConcurrentWriteError if another holder has the lease by now, and as ``Folder`` does if the store cannot be written.
         """
         try:
-            _write(self._delta, state)
-        # The version exists already: another host has taken over, or we wrote it ourselves in an earlier attempt whose answer was lost.
-        except CommitFailedError:
-            self._delta = _opened(self._table)
-            holder = _State.of(self._delta, self._table.url).holder
+            self._seen = _write(self._table, self._seen, state)
+        # Another host has taken over, or we wrote that version ourselves in an earlier attempt that was reported as failed.
+        except _Passed:
+            self._seen = _newest(self._table)
+            holder = self._seen.state.holder
             if holder is None or holder.token != self._me.token:
                 raise ConcurrentWriteError(f"{self._label}: the lease is held by {holder or 'nobody'} now") from None
-            _write(self._delta, state)
+            self._seen = _write(self._table, self._seen, state)
 
 
 @contextlib.contextmanager
@@ -192,23 +207,23 @@ def held(
     another thread if the lease is lost during the block.
     """
     table = LakeTable(lake, FOLDER, *path)
-    delta, good_since = _taken(label, table, me, deadline, log)
-    lease = Lease(label, table, delta, me, good_since, on_lost)
+    mine, good_since = _taken(label, table, me, deadline, log)
+    lease = Lease(label, table, mine, me, good_since, on_lost)
     try:
         yield lease
     finally:
         lease.give_back()
 
 
-def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Callable[[str], None]) -> tuple[DeltaTable, float]:
+def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Callable[[str], None]) -> tuple[_Version, float]:
     seen: tuple[str, int] | None = None
     seen_at = time.monotonic()
     logged = False
     with place_errors(table.url):
         while True:
             began = time.monotonic()
-            delta = _opened(table)
-            state = _State.of(delta, table.url)
+            newest = _newest(table)
+            state = newest.state
             holder = state.holder
             # A holder with our home cannot be running any more: it had the file lock of the operating system, and we have it now.
             free = holder is None or holder.home == me.home
@@ -223,11 +238,9 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
                 try:
                     if not state.proved:
                         _prove(table)
-                    mine = replace(state, holder=me, renewed=0, proved=True)
-                    _write(delta, mine)
-                except CommitFailedError:
+                    return _write(table, newest, replace(state, holder=me, renewed=0, proved=True)), began
+                except _Passed:
                     continue  # another host has created the next version first
-                return delta, began
             if began >= deadline:
                 raise ContainerBusy(f"{label}: skipped: it is being synced by {holder}.")
             if not logged:
@@ -237,8 +250,24 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
             time.sleep(min(1.0, holder.seconds / 10))
 
 
-def _opened(table: LakeTable) -> DeltaTable:
-    return opened_or_made(table, _SCHEMA, _PROPERTIES, description=_text(_State()))
+def _newest(table: LakeTable) -> _Version:
+    """The newest version of the lease's table, which is made where there is none.
+
+    Raises LakeError if it is none of a lease, DeltaError, and as ``Folder`` does.
+    """
+    folder = folder_at(table.address)
+    while True:
+        numbers = list(folder.versions(0))
+        if not numbers:
+            opened_or_made(table, _SCHEMA, _PROPERTIES, description=_text(_State()))
+            continue
+        try:
+            metadata = next(action["metaData"] for action in actions_of(folder, numbers[-1]) if "metaData" in action)
+            return _Version(numbers[-1], metadata, _State.of(metadata["description"]))
+        except FileNotFoundError:
+            continue  # it was removed meanwhile, so there are newer ones
+        except (StopIteration, ValueError, KeyError, TypeError):
+            raise LakeError(f"{table.url} is not a lease that this version can read; remove the folder while no sync runs.") from None
 
 
 def _prove(table: LakeTable) -> None:
@@ -250,9 +279,20 @@ def _prove(table: LakeTable) -> None:
         )
 
 
-def _write(delta: DeltaTable, state: _State) -> None:
-    """Creates the version that follows the one of ``delta``. Raises CommitFailedError if that version exists already."""
-    delta.alter.set_table_description(_text(state), commit_properties=_ONCE)
+def _write(table: LakeTable, seen: _Version, state: _State) -> _Version:
+    """Creates the version that follows the one that was seen, and returns it. Raises _Passed if that version exists, and as ``Folder``."""
+    now = int(time.time() * 1000)
+    info = {"timestamp": now, "operation": "SET TABLE COMMENT", "operationParameters": {}, "engineInfo": "incremental-assets"}
+    mine = _Version(seen.number + 1, {**seen.metadata, "description": _text(state)}, state)
+    if not put_version(folder_at(table.address), mine.number, [{"commitInfo": info}, {"metaData": mine.metadata}]):
+        raise _Passed
+    if mine.number % _CHECKPOINT_INTERVAL == 0:
+        with contextlib.suppress(LakeError, DeltaError):  # then the next one removes more
+            delta = table.opened_to_change()
+            if delta is not None:
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
+    return mine
 
 
 def _text(state: _State) -> str:

@@ -7,9 +7,9 @@ delta-rs reads a file whole if it has a deletion vector. Here only the row group
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ class LocalFiles:
     files: Sequence[RemovedFile]
     live: Mapping[str, pa.Array]
     _actions: pa.Table
+    _known_extents: dict[str, Mapping[str, "Extent"]] = field(default_factory=dict[str, Mapping[str, "Extent"]])
 
     @classmethod
     def of(cls, delta: DeltaTable, folder: Folder) -> "LocalFiles | None":
@@ -69,6 +70,37 @@ class LocalFiles:
             found = zip(searched, threads.map(search, searched), strict=True)
             return {file: hits for file, hits in found if hits.among.true_count}
 
+    def values(self, files: Sequence[RemovedFile], schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yields the rows of each file, with the given columns of the table."""
+
+        def live(file: RemovedFile) -> pa.Table:
+            rows = self.read(file, schema)
+            alive = self.live_rows(file, rows.num_rows)
+            return rows if alive is None else rows.filter(alive)
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+            yield from threads.map(live, files)
+
+    def extent(self, file: RemovedFile, column: str) -> "Extent | None":
+        """What the statistics say of a column of a file; None if they do not say it, or if rows of the file are deleted."""
+        known = self._extents(column)
+        return None if file.path in self.live else known.get(file.path)
+
+    def _extents(self, column: str) -> "Mapping[str, Extent]":
+        if column not in self._known_extents:
+            names = ["path", "num_records", *(f"{what}.{column}" for what in ("min", "max", "null_count"))]
+            known = set(names) <= set(self._actions.column_names) and not pa.types.is_null(self._actions.column(names[2]).type)
+            found: dict[str, Extent] = {}
+            if known:
+                paths, rows, lowest, highest, nulls = (self._actions.column(name) for name in names)
+                cut = _MICROS_CUT if pa.types.is_timestamp(highest.type) else 0
+                columns = (paths, rows, integers(lowest), integers(highest), nulls)
+                for path, *values in zip(*(one.to_pylist() for one in columns), strict=True):
+                    if None not in values:
+                        found[path] = Extent(values[0], values[1], values[2] + cut, values[3])
+            self._known_extents[column] = found
+        return self._known_extents[column]
+
     def live_rows(self, file: RemovedFile, rows: int) -> pa.Array | None:
         """For each row of a file, of which it has so many, whether it is still there; None if all are."""
         live = self.live.get(file.path)
@@ -89,6 +121,18 @@ class LocalFiles:
         """All rows of a file, also those that are deleted by its deletion vector."""
         with pq.ParquetFile(self.folder.opened(file.path, file.size), pre_buffer=True) as opened:
             return _columns(opened, file, schema, None)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A column of a file: the number of the file's rows, between which integers of the cursor type the values lie, and how many are NULL.
+
+    The bounds need not be reached."""
+
+    rows: int
+    lowest: int
+    highest: int
+    nulls: int
 
 
 @dataclass(frozen=True)

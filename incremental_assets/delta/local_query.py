@@ -23,15 +23,13 @@ MOST_ROWS = 10_000_000
 def readable_here(table: LakeTable, version: int | None = None) -> DeltaTable | None:
     """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows.
 
-    Raises DeltaError if it cannot read that version.
+    Raises LakeError if it cannot read that version.
     """
-    delta = table.opened()
+    delta = table.opened() if version is None else table.opened_at(version)
     if delta is None or delta.count() > MOST_ROWS:
         return None
     protocol = delta.protocol()
     plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
-    if plain and version is not None and delta.version() != version:
-        delta.load_as_version(version)
     return delta if plain else None
 
 

@@ -250,8 +250,8 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     """
     identifier = write_batch.identifier
     schema = arrow_schema(head.columns)
-    delta = readable_here(table)
-    if schema is None or delta is None or delta.version() != head.version:
+    delta = None if schema is None else readable_here(table, head.version)
+    if schema is None or delta is None:
         return None
     if tuple(head.columns) != write_batch.columns:
         return None

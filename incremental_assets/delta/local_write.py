@@ -18,17 +18,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from obstore.exceptions import BaseError
 
-from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.commit_files import RemovedFile, add_action, commit_files, reason_against, target_of, user_metadata
+from incremental_assets.core.errors import ConcurrentWriteError, LakeError
+from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, RemovedFile, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.deletion_vectors import write_vectors
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
-from incremental_assets.delta.log import Action, LogFile, files_of, write_version
+from incremental_assets.delta.log import Action, LogFile, files_of
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
@@ -146,6 +145,9 @@ def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folde
     if place.removes and head.properties.get("delta.appendOnly") == "true":
         log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
         return False
+    if place.replaces_all and not can_be_replaced(table, head):
+        log.debug("%s: Spark writes: the table's log %s", write_batch.container.label, NOT_UNDERSTOOD)
+        return False
     target = target_of(table.address, head, write_batch)
     writer = FilesWriter(folder.new_files(), rows.schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
@@ -154,12 +156,23 @@ def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folde
         write_batch.rows.still_there()
         expect_unmoved(write_batch.container.label, table, head)
         files = [WrittenFile(*file) for file in writer.files]
-        if not place.marked:
-            commit_files(table, head, write_batch, files, place.rewritten, replace_all=place.replaces_all)
-        elif not _commit_marks(table, head, write_batch, files, place.marked, folder):
-            writer.discard()
-            return False
+        now = int(time.time() * 1000)
+        name, changes = _marks(folder, place.marked, now)
+        changes += [file.removed(now) for file in place.rewritten]
+        with _removed_on_error(folder, name):
+            commit_files(table, head, write_batch, files, changes, replace_all=place.replaces_all)
     return True
+
+
+@contextlib.contextmanager
+def _removed_on_error(folder: Folder, name: str) -> Iterator[None]:
+    """Removes the file with the deletion vectors, if there is one, where it is known that no commit names it."""
+    try:
+        yield
+    except ConcurrentWriteError:
+        if name:
+            folder.remove(name)
+        raise
 
 
 @contextlib.contextmanager
@@ -250,7 +263,7 @@ class _Place:
     """
 
     kept: Sequence[pa.Table] = ()
-    rewritten: Sequence[RemovedFile] = ()
+    rewritten: Sequence[RemovedFile | LogFile] = ()
     replaced_rows: int = 0
     replaces_all: bool = False
     marked: Sequence[_Marked] = ()
@@ -275,9 +288,7 @@ def _place(
     ``wanted``: the place has these rows, with these columns. None if too many files would have to be read or written anew, or if a file is
     not read here as Spark reads it.
     """
-    delta = table.opened()
-    if delta is None or delta.version() != head.version:
-        return None
+    delta = table.opened_at(head.version)
     there = LocalFiles.of(delta, folder)
     searched = () if there is None else there.that_may_have(replaced)
     if there is None or size_of(searched) > MOST_READ_BYTES:
@@ -293,42 +304,40 @@ def _place(
         if wanted is not None:
             read = [there.rows(file, wanted, one.among) if one.rows is None else one.rows for file, one in found.items()]
             gone = [of_file.select(wanted.names) for of_file in read]
+        # A file with a deletion vector leaves only by name and vector.
         has_vectors = any(file.path in there.live for file in hits)
-        # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
-        leaving = there.files if has_vectors else list(hits)
-        if size_of(leaving) <= MOST_WRITTEN_BYTES:
-            kept = [_staying(there, schema, file, hits.get(file)) for file in leaving]
-            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=gone)
-        to_mark = _marked(table, head, delta, hits, there)
+        is_small = size_of(list(hits)) <= MOST_WRITTEN_BYTES
+        known = files_of(table, delta) if has_vectors or not is_small else {}
+        if known is None:
+            return None
+        if is_small:
+            kept = [_staying(there, schema, file, among) for file, among in hits.items()]
+            return _Place(kept, [known.get(file.path, file) for file in hits], rows, replaced=gone)
+        to_mark = _marked(head, known, hits, there)
         return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=gone)
     except (pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
 
 
-def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array | None) -> pa.Table:
+def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array) -> pa.Table:
     """The rows of a file that leaves the table which stay in it."""
     rows = there.read(file, schema)
     live = there.live_rows(file, rows.num_rows)
-    if hit is not None:
-        other = pc.invert(hit)  # pyright: ignore[reportAttributeAccessIssue]
-        live = other if live is None else pc.and_(live, other)  # pyright: ignore[reportAttributeAccessIssue]
-    return rows if live is None else rows.filter(live)
+    other = pc.invert(hit)  # pyright: ignore[reportAttributeAccessIssue]
+    return rows.filter(other if live is None else pc.and_(live, other))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _marked(
-    table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], there: LocalFiles
-) -> Sequence[_Marked] | None:
+def _marked(head: Head, known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[_Marked] | None:
     """The same files with all their rows that are deleted then. None if the table permits no deletion vectors."""
     if head.properties.get("delta.enableDeletionVectors") != "true":
         return None
-    known = files_of(table, delta)
     marked: list[_Marked] = []
     for file, among in hits.items():
-        found = None if known is None else known[file.path]
-        stats = None if found is None else _with_wide_bounds(found.stats, len(among))
+        found = known[file.path]
+        stats = _with_wide_bounds(found.stats, len(among))
         live = there.live_rows(file, len(among))
-        if found is None or stats is None or (found.vector is not None) != (live is not None):
+        if stats is None or (found.vector is not None) != (live is not None):
             return None
         deleted = among.to_numpy(zero_copy_only=False)
         if live is not None:
@@ -353,28 +362,13 @@ def _with_wide_bounds(stats: str | None, rows: int) -> str | None:
     return None if "tightBounds" in known else stats.rstrip().removesuffix("}") + wide
 
 
-def _commit_marks(
-    table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile], marked: Sequence[_Marked], folder: Folder
-) -> bool:
-    """Commits the files, and the marks in others, as the version after ``head``.
-
-    Returns False if this table cannot be committed to in this way. Raises ConcurrentWriteError if there is a newer version.
-    """
+def _marks(folder: Folder, marked: Sequence[_Marked], now: int) -> tuple[str, list[Action]]:
+    """Writes the deletion vectors of the marked rows. Returns the name of their file, if there are any, and the actions that name them."""
     deleted = [each.rows for each in marked if each.rows is not None]
     name, vectors = write_vectors(folder, deleted) if deleted else ("", ())
-    now, next_vector = int(time.time() * 1000), iter(vectors)
-    operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}, "engineInfo": "incremental-assets"}
-    info = {"timestamp": now, **operation, "readVersion": head.version, "isBlindAppend": False, **user_metadata(write_batch)}
-    actions: list[Action] = [{"commitInfo": info}]
+    next_vector, actions = iter(vectors), list[Action]()
     for each in marked:
         actions.append(each.file.removed(now))
         if each.rows is not None:
             actions.append(each.file.marked(next(next_vector), each.stats))
-    actions += [add_action(file, now) for file in files]
-    if write_version(table.address, head.version + 1, actions):
-        return True
-    if name:
-        folder.remove(name)
-    if newest(table).version > head.version:
-        raise moved(write_batch.container.label, table, "nothing was written")
-    return False
+    return name, actions

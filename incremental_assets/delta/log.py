@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.store import Folder, folder_at
+from incremental_assets.delta.store import Folder, folder_at, version_file
 from incremental_assets.delta.table import LakeTable, reason
 
 log = logging.getLogger(__name__)
@@ -86,9 +86,7 @@ def _actions(folder: Folder, version: int) -> Iterator[Action]:
         rows = pq.ParquetFile(checkpoint).read(columns).column("add")
         yield from ({"add": add} for add in rows.to_pylist() if add is not None and add["path"] is not None)
     for number in range(0 if newest is None else newest + 1, version + 1):
-        lines = folder.get(f"_delta_log/{number:020}.json").decode().split("\n")
-        actions = [json.loads(line) for line in lines if line.strip()]
-        yield from sorted(actions, key=lambda action: "remove" not in action)
+        yield from sorted(actions_of(folder, number), key=lambda action: "remove" not in action)
 
 
 def _vector_id(vector: Mapping[str, Any] | None) -> str:
@@ -110,18 +108,43 @@ def _log_file(add: Mapping[str, Any]) -> LogFile:
 def write_version(address: str, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
     """Writes the actions as this version of a table. Returns False if that version exists, or cannot be made so.
 
+    Raises LakeError where it is not known whether the version was written.
+    """
+    try:
+        return put_version(folder_at(address), version, actions)
+    except OSError as error:  # of a disk: no space, no permission, or no hard links here
+        log.debug("%s: version %d was not written: %s", address, version, error)
+        return False
+    except BaseError as error:
+        raise LakeError(f"{address} cannot be written: {reason(error)}") from error
+
+
+def put_version(folder: Folder, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
+    """Writes the actions as this version of the table in the folder. Returns False if that version exists. Raises as ``Folder`` does.
+
     The first action, ``commitInfo``, gets a ``txnId`` of its own, by which the version is known as that of this process where the answer of
-    an object store was lost. Raises LakeError where it is not known whether the version was written.
+    an object store was lost.
 
     No character is escaped that need not be: delta-rs reads \\ud842\\udfb7 as another character than U+20BB7, and so all from U+20000 on.
     """
     info: Any = actions[0]["commitInfo"]
     known = [{"commitInfo": {**info, "txnId": str(uuid.uuid4())}}, *actions[1:]]
     lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in known)
+    return folder.put_new(version_file(version), "".join(lines).encode())
+
+
+def actions_of(folder: Folder, version: int) -> Sequence[Action]:
+    """The actions in the file of a version. Raises FileNotFoundError if the log does not have it, ValueError, and as ``Folder`` does."""
+    return [json.loads(line) for line in folder.get(version_file(version)).decode().split("\n") if line.strip()]
+
+
+def newest_version(folder: Folder) -> int | None:
+    """The number of the newest version; None if there is no table. It lists no more of the log than what follows the last checkpoint.
+
+    Raises ValueError, KeyError and TypeError if that is not understood, and as ``Folder`` does.
+    """
     try:
-        return folder_at(address).put_new(f"_delta_log/{version:020}.json", "".join(lines).encode())
-    except OSError as error:  # of a disk: no space, no permission, or no hard links here
-        log.debug("%s: version %d was not written: %s", address, version, error)
-        return False
-    except BaseError as error:
-        raise LakeError(f"{address} cannot be written: {reason(error)}") from error
+        checkpoint = int(json.loads(folder.get("_delta_log/_last_checkpoint"))["version"])
+    except FileNotFoundError:
+        checkpoint = 0
+    return max(folder.versions(checkpoint), default=None)

@@ -80,13 +80,13 @@ def tidy(table: LakeTable, *, is_locked: bool = False) -> None:
     ``is_locked``: the caller holds a lock by which no other process joins them. Raises LakeError, as ``join_files`` does.
     """
     if is_locked:
-        delta = table.opened()
+        delta = table.opened_to_change()
         if delta is not None:
             with place_errors(table.url):
                 delta.optimize.compact()
     else:
         join_files(table)
-    delta = table.opened()
+    delta = table.opened_to_change()
     if delta is not None:
         with place_errors(table.url):
             delta.vacuum(dry_run=False)
@@ -100,7 +100,7 @@ def join_files(table: LakeTable) -> None:
     once, and committed together, have about ``JOINED_BYTES``. Raises LakeError, whose cause is a CommitFailedError if another process has
     committed in the meantime; nothing has changed then since the last commit.
     """
-    delta = table.opened()
+    delta = table.opened_to_change()
     if delta is None:
         return
     with place_errors(table.url):

@@ -78,6 +78,17 @@ def metadata_actions(
     ``operation``, ``parameters``: how the log names the change. ``properties``: those that are set. ``schema_string``: the columns; None:
     they stay.
     """
+    info = {
+        "timestamp": int(time.time() * 1000),
+        "operation": operation,
+        "operationParameters": parameters,
+        "engineInfo": "incremental-assets",
+    }
+    return [{"commitInfo": info}, metadata_of(delta, properties=properties, schema_string=schema_string)]
+
+
+def metadata_of(delta: DeltaTable, *, properties: Mapping[str, str] | None = None, schema_string: str | None = None) -> dict[str, object]:
+    """The action ``metaData`` of the table, with these properties set, and other columns if they are given."""
     known = delta.metadata()
     metadata = {
         "id": str(known.id),
@@ -89,10 +100,4 @@ def metadata_actions(
         "configuration": {**known.configuration, **(properties or {})},
         "createdTime": known.created_time,
     }
-    info = {
-        "timestamp": int(time.time() * 1000),
-        "operation": operation,
-        "operationParameters": parameters,
-        "engineInfo": "incremental-assets",
-    }
-    return [{"commitInfo": info}, {"metaData": {key: one for key, one in metadata.items() if one is not None}}]
+    return {"metaData": {key: one for key, one in metadata.items() if one is not None}}

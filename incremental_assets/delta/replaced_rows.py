@@ -52,7 +52,7 @@ class RowsOfWindows:
         )
 
     def among(self, rows: pa.Table) -> pa.Array:
-        values = reduce(pc.max_element_wise, (integers(column) for column in rows.columns))  # pyright: ignore[reportAttributeAccessIssue]
+        values = largest(rows)
         is_null = pc.is_null(values)  # pyright: ignore[reportAttributeAccessIssue]
         inside = pa.chunked_array([pa.array([False] * rows.num_rows, pa.bool_())])
         for window in self._windows:
@@ -122,6 +122,11 @@ def integers(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(pa.int64())
 
 
+def largest(rows: pa.Table) -> pa.ChunkedArray:
+    """The greatest value of each row, as an integer; NULL if all of its values are."""
+    return reduce(pc.max_element_wise, (integers(column) for column in rows.columns))  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def axis_values(axis: Identifier | None, tables: Sequence[pa.Table]) -> frozenset[int] | None:
     """Where the rows of the tables lie on the axis of the partitions, as integers of the cursor type; None without an axis.
 
@@ -129,10 +134,7 @@ def axis_values(axis: Identifier | None, tables: Sequence[pa.Table]) -> frozense
     """
     if axis is None:
         return None
-    found = [
-        reduce(pc.max_element_wise, (integers(table.column(name)) for name in axis.columns))  # pyright: ignore[reportAttributeAccessIssue]
-        for table in tables
-    ]
+    found = [largest(table.select(list(axis.columns))) for table in tables]
     every = pa.chunked_array([chunk for values in found for chunk in values.chunks], pa.int64())
     return frozenset(every.unique().drop_null().to_pylist())
 

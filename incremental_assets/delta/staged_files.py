@@ -16,7 +16,7 @@ from pathlib import Path
 from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.commit_files import commit_files, reason_against, target_of
+from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.local_write import WRITE_BY
@@ -64,6 +64,8 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> st
         return f"{WRITE_BY} says so"
     if write_batch.whole and head.version > 0 and head.properties.get("delta.appendOnly") == "true":
         return "the table's rows must not be removed"
+    if write_batch.whole and not can_be_replaced(table, head):
+        return f"the table's log {NOT_UNDERSTOOD}"
     if not write_batch.whole and head.version > 0 and not write_batch.only_adds:
         return "rows of the table are replaced"
     reason = reason_against(table, head, write_batch)

@@ -7,9 +7,11 @@ Names are relative to the folder, with ``/`` between their parts. Everything rai
 """
 
 import io
+import itertools
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +28,7 @@ from incremental_assets.delta.parquet_files import DiskFiles, NewFiles
 
 READ_WHOLE = 8 << 20
 """An object of up to so many bytes is read by one request."""
+_VERSION = re.compile(r"(\d{20})\.json")
 
 
 class Folder(Protocol):
@@ -53,6 +56,11 @@ class Folder(Protocol):
 
     def names(self, below: str = "") -> Sequence[str]:
         """The names of what lies directly in the folder, or in the folder ``below`` in it; none if there is no such folder."""
+        ...
+
+    def versions(self, since: int) -> Mapping[int, str]:
+        """The versions of the table from this one on whose files the log has, in their order. Each with what distinguishes its file from
+        another one of that name."""
         ...
 
     def move_here(self, file: Path, name: str) -> None:
@@ -107,6 +115,22 @@ class _DiskFolder:
         path = self._at(below)
         return os.listdir(path) if os.path.isdir(path) else ()
 
+    def versions(self, since: int) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for number in self._numbers(since):
+            try:
+                file = os.stat(self._at(version_file(number)))
+            except FileNotFoundError:
+                break
+            found[number] = f"{file.st_ino} {file.st_mtime_ns} {file.st_size}"
+        return found
+
+    def _numbers(self, since: int) -> Iterable[int]:
+        """The numbers of versions from this one on, beyond the last one. The log is listed only if the first of them is not there."""
+        if os.path.exists(self._at(version_file(since))):
+            return itertools.count(since)
+        return sorted(number for name in self.names("_delta_log") if (number := _number_of(name)) is not None and number >= since)
+
     def move_here(self, file: Path, name: str) -> None:
         shutil.move(file, self._at(name))
 
@@ -148,6 +172,15 @@ class _StoreFolder:
     def names(self, below: str = "") -> Sequence[str]:
         found = obstore.list_with_delimiter(self.store, below or None)
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in (*found["common_prefixes"], *(one["path"] for one in found["objects"]))]
+
+    def versions(self, since: int) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for objects in obstore.list(self.store, "_delta_log", offset=f"_delta_log/{max(since, 0):020}"):
+            for one in objects:
+                number = _number_of(one["path"].rsplit("/", 1)[-1])
+                if number is not None:
+                    found[number] = f"{one['e_tag']} {one['last_modified'].isoformat()} {one['size']}"
+        return dict(sorted(found.items()))
 
     def move_here(self, file: Path, name: str) -> None:
         obstore.put(self.store, name, file)
@@ -231,6 +264,17 @@ class _Object(io.RawIOBase):
         buffer[:length] = memoryview(data)
         self._at += length
         return length
+
+
+def version_file(number: int) -> str:
+    """The name of the file of a version."""
+    return f"_delta_log/{number:020}.json"
+
+
+def _number_of(name: str) -> int | None:
+    """The number of the version whose file in the log has this name; None if it is another file."""
+    match = _VERSION.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def storage_options() -> dict[str, str]:

@@ -61,8 +61,9 @@ def remove_keys(
             data_version = write_batch.state.data_version
         state = replace(write_batch.state, data_version=data_version).to_json(container.cursor_type, container.partitioned_on)
         set_property(spark, table, STATE_PROPERTY, state, None if by_spark else result.data_version)
-        checkpoint_if_due(table, head)
-    return replace(result, data_version=data_version, version=newest(table).version)
+        now = table.follow()
+        checkpoint_if_due(table, now, head)
+    return replace(result, data_version=data_version, version=now.version())
 
 
 def marked_keys(spark: "SparkSession", table: LakeTable, version: int, keys: pa.Table, marks: str) -> pa.Table:

@@ -4,11 +4,14 @@ Belongs here: reading a table's log through delta-rs, which takes milliseconds, 
 container's table (``write``). A plan must be cheap, because most schedule ticks find nothing to do; starting Spark for it would not be.
 """
 
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.container import Container
@@ -24,7 +28,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
-from incremental_assets.delta.store import storage_options
+from incremental_assets.delta.store import Folder, folder_at, storage_options, version_file
 
 STATE_PROPERTY = "incremental_assets.state"
 """The table property that holds the container's sync state as JSON (``core.watermark.TableState``)."""
@@ -114,6 +118,20 @@ class Commit:
     commit_metadata: Mapping[str, Any] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """A table that is opened. ``version``: the one that it was opened at. ``file``: of that version (``Folder.versions``)."""
+
+    delta: DeltaTable
+    version: int
+    file: str
+
+
+_SHARED: dict[tuple[str, frozenset[tuple[str, str]]], _Shared] = {}
+"""The tables that this process has opened last, by their address and the options of the store."""
+_MOST_SHARED = 16
+
+
 class LakeTable:
     """The location of one Delta table, whether the table exists yet or not.
 
@@ -158,11 +176,11 @@ class LakeTable:
     def commits(self, newest: int) -> Sequence[Commit]:
         """Up to ``newest`` of the most recent commits, the most recent first."""
         table = self.opened()
-        return [_commit(entry) for entry in table.history(newest)] if table is not None else []
+        return [] if table is None else self._commits(self._versions(table.version() + 1 - newest)[-newest:])
 
     def commit(self, version: int) -> Commit | None:
-        """The commit of this version; None if it is not among the ten most recent ones."""
-        return next((c for c in self.commits(10) if c.version == version), None)
+        """The commit of this version; None if the log does not have it any more."""
+        return next(iter(self._commits([version])), None)
 
     def is_as_left(self, data_version: int | None) -> bool:
         """Whether no commit has changed rows since the sync that wrote ``data_version``. Commits of maintenance are ignored.
@@ -172,18 +190,32 @@ class LakeTable:
         """
         if data_version is None:
             return False
-        for commit in self.commits(64):
-            if commit.version <= data_version:
-                return commit.version == data_version
-            if commit.operation not in _QUIET_OPERATIONS:
-                return False
-        return False
+        first, *newer = self._versions(data_version) or (-1,)
+        if first != data_version or len(newer) > 64:
+            return False
+        return all(commit.operation in _QUIET_OPERATIONS for commit in self._commits(newer))
 
     def data_commits_since(self, version: int) -> Sequence[Commit]:
         """The commits after ``version`` that may have changed rows, the most recent first."""
-        table = self.opened()
-        newer = self.commits(table.version() - version) if table is not None and table.version() > version else []
-        return [commit for commit in newer if commit.operation not in _QUIET_OPERATIONS]
+        return [commit for commit in self._commits(self._versions(version + 1)) if commit.operation not in _QUIET_OPERATIONS]
+
+    def _versions(self, since: int) -> Sequence[int]:
+        """The versions from this one on that the log has, the oldest first. Raises LakeError if it cannot be read."""
+        with self._read_errors():
+            return list(folder_at(self.address).versions(since))
+
+    def _commits(self, versions: Sequence[int]) -> Sequence[Commit]:
+        """The commits of these versions, the most recent first, without those that the log does not have. Raises LakeError."""
+        folder = folder_at(self.address)
+        with self._read_errors(), ThreadPoolExecutor(8) as threads:
+            return [commit for commit in threads.map(partial(_commit_in, folder), reversed(versions)) if commit is not None]
+
+    @contextlib.contextmanager
+    def _read_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, BaseError, OSError, ValueError) as error:
+            raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
 
     @property
     def address(self) -> str:
@@ -191,7 +223,59 @@ class LakeTable:
         return str(self._local) if self._local is not None else re.sub(r"\As3a://", "s3://", self.url)
 
     def opened(self) -> DeltaTable | None:
-        """The table as a delta-rs object; None if there is no table yet. Raises LakeError in the same cases as ``head``."""
+        """The newest version of the table as a delta-rs object; None if there is no table yet. Raises LakeError in the same cases as
+        ``head``.
+
+        All who ask in this process get the same object until there is another version, as each opening reads the log. Nobody may change it:
+        who commits by such an object asks ``opened_to_change``.
+        """
+        with self._read_errors():
+            known = _SHARED.get(self._key)
+            if known is not None and folder_at(self.address).versions(known.version) == {known.version: known.file}:
+                return known.delta
+            _SHARED.pop(self._key, None)
+            delta = self.opened_to_change()
+            if delta is not None:
+                self._share(delta)
+        return delta
+
+    @property
+    def _key(self) -> tuple[str, frozenset[tuple[str, str]]]:
+        return self.address, frozenset(storage_options().items())
+
+    def _share(self, delta: DeltaTable) -> None:
+        found = folder_at(self.address).versions(delta.version())
+        if list(found) != [delta.version()]:  # another process has committed since
+            return
+        while len(_SHARED) >= _MOST_SHARED:
+            _SHARED.pop(next(iter(_SHARED)), None)
+        _SHARED[self._key] = _Shared(delta, delta.version(), found[delta.version()])
+
+    def opened_at(self, version: int) -> DeltaTable:
+        """The table at a version that it has, as an object that nobody may change. Nothing is asked of a store if it was opened at it."""
+        known = _SHARED.get(self._key)
+        if known is not None and known.version == version:
+            return known.delta
+        with self._read_errors():
+            return DeltaTable(self.address, version=version, storage_options=storage_options())
+
+    def follow(self) -> DeltaTable:
+        """Lets the shared object come to the version that this process has just committed, for which it reads only what is new.
+
+        Nobody else in this process may be reading the table: it holds the container's lock. Returns what ``opened`` does.
+        """
+        known = _SHARED.pop(self._key, None)
+        if known is None:
+            delta = self.opened()
+            assert delta is not None
+            return delta
+        with self._read_errors():
+            known.delta.update_incremental()
+            self._share(known.delta)
+        return known.delta
+
+    def opened_to_change(self) -> DeltaTable | None:
+        """The same as an object of the caller's own."""
         if self._local is not None:
             misread = _MISREAD.search(str(self._local))
             if misread:
@@ -207,12 +291,11 @@ class LakeTable:
                 # This is checked a second time because another process may have created the table since the first check.
                 if not (self._local / "_delta_log").is_dir():
                     raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
-        try:
-            return DeltaTable(self.address, storage_options=storage_options())
-        except TableNotFoundError:
-            return None
-        except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
+        with self._read_errors():
+            try:
+                return DeltaTable(self.address, storage_options=storage_options())
+            except TableNotFoundError:
+                return None
 
 
 def opened_or_made(
@@ -223,7 +306,7 @@ def opened_or_made(
     The creation is not retried. If two processes create the table at the same time, a retry of the slower one would commit another
     creation on top of the first, and the first write of the faster process would then fail.
     """
-    delta = opened_while_made(table)
+    delta = opened_while_made(table.opened_to_change)
     if delta is not None:
         return delta
     try:
@@ -233,21 +316,21 @@ def opened_or_made(
             commit_properties=CommitProperties(max_commit_retries=0),
         )  # fmt: skip
     except DeltaError:
-        delta = opened_while_made(table)
+        delta = opened_while_made(table.opened_to_change)
         if delta is None:
             raise
         return delta  # another process has created it in the meantime
 
 
-def opened_while_made(table: LakeTable) -> DeltaTable | None:
+def opened_while_made(opened: Callable[[], DeltaTable | None]) -> DeltaTable | None:
     """Opens a table that another process may be creating at this moment. Returns None if there is no table yet.
 
     ``opened`` is not atomic: between its checks the folder can change from empty to a table. A second attempt then finds the table.
     """
     try:
-        return table.opened()
+        return opened()
     except LakeError:
-        return table.opened()
+        return opened()
 
 
 def query(delta: DeltaTable, statement: str) -> pa.Table:
@@ -331,10 +414,17 @@ def reason(error: Exception) -> str:
     return next((f"{text}. {remedy}" for mark, remedy in _REMEDIES.items() if mark in text), f"{text}.")
 
 
-def _commit(entry: Mapping[str, Any]) -> Commit:
+def _commit_in(folder: Folder, version: int) -> Commit | None:
+    """The commit of a version; None if the log does not have its file."""
+    try:
+        lines = folder.get(version_file(version)).decode().split("\n")
+    except FileNotFoundError:
+        return None
+    infos = (json.loads(line) for line in lines if '"commitInfo"' in line)
+    entry: Mapping[str, Any] = next((action["commitInfo"] for action in infos if "commitInfo" in action), {})
     metrics = {k: int(v) for k, v in (entry.get("operationMetrics") or {}).items() if str(v).lstrip("-").isdigit()}
     try:
         commit_metadata = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
         commit_metadata = {}
-    return Commit(entry["version"], str(entry.get("operation")), metrics, commit_metadata if isinstance(commit_metadata, dict) else {})
+    return Commit(version, str(entry.get("operation")), metrics, commit_metadata if isinstance(commit_metadata, dict) else {})

@@ -61,6 +61,7 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
         if isinstance(outcome, LocalComparison) or outcome is None:
             outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
         is_written = outcome.data_version > head.version
+        table.follow()
         is_ours = [c.commit_metadata == write_batch.commit_metadata for c in table.data_commits_since(head.version)]
         if not all(is_ours) or (is_written and not by_spark and not is_ours):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
@@ -72,9 +73,10 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
         state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type, container.partitioned_on)
         set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)
+        now = table.follow()
         if not by_spark:
-            checkpoint_if_due(table, head)
-    return replace(outcome, evolution=evolution, version=newest(table).version)
+            checkpoint_if_due(table, now, head)
+    return replace(outcome, evolution=evolution, version=now.version())
 
 
 def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, in_table: WriteBatch) -> WriteResult | LocalComparison | None:

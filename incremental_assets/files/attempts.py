@@ -71,7 +71,7 @@ class Attempts:
         with place_errors(self.table.url):
             write_deltalake(self.table.address, rows, mode="overwrite", schema_mode="overwrite", storage_options=options)
             if delta is not None and delta.version() % TIDY_AFTER == TIDY_AFTER - 1:
-                now = self.table.opened()
+                now = self.table.opened_to_change()
                 assert now is not None
                 # No older version is needed: only the sync that holds the container's lock reads this table.
                 now.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)

@@ -331,7 +331,7 @@ class Records:
         old = rows.filter(pc.field("recorded_at") < before)["recording"].drop_null().unique()
         # The finished recordings are read after the rows: a recording that was finished in between must not look unfinished.
         left = set(old.to_pylist()) - self.counting(None)
-        delta = self.tables[name].opened()
+        delta = self.tables[name].opened_to_change()
         if delta is None or not left:
             return 0
         # The ids are hexadecimal digits (``uuid4``), so they need no escaping.

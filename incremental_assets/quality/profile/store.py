@@ -176,7 +176,7 @@ class ProfileStore:
         goes through delta-rs: the states are few, and the maintenance job need not wait for Spark. Raises LakeError, ConcurrentWriteError.
         """
         with place_errors(self.table.url):
-            delta = self.table.opened()
+            delta = self.table.opened_to_change()
             if delta is None:
                 return 0
             forms = ", ".join(text(form) for form in TEXT_FORMS)
