@@ -1,4 +1,4 @@
-"""First loads whose rows Spark's tasks read over ADBC into files, with one commit through delta-rs: the same rows as through JDBC.
+"""First loads whose rows Spark's tasks read over ADBC into files, with one commit of this process: the same rows as through JDBC.
 
 Belongs here: what this way of reading could alter, lose or double, and when it must not be taken. Does not belong: what both ways have in
 common (``test_sync``, ``test_types``).
@@ -34,7 +34,7 @@ def engines(project: Project, name: str) -> list[str]:
     table = project.table(name).opened()
     assert table is not None
     commits = [entry for entry in reversed(table.history()) if entry["operation"] in ("WRITE", "MERGE", "DELETE")]
-    return ["files" if str(entry.get("engineInfo")).startswith("delta-rs") else "Spark" for entry in commits]
+    return ["files" if entry.get("engineInfo") == "incremental-assets" else "Spark" for entry in commits]
 
 
 @pytest.mark.long

@@ -215,6 +215,9 @@ def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path
     with_nulls = rows_of_lake(table, head, replace(whole, include_nulls=True))
     assert with_nulls is not None and with_nulls.num_rows == 3
     assert rows_of_lake(table, head, replace(whole, columns=(Column("k", "int"),))) is None
+    write_deltalake(table.address, pa.table({"k": pa.array([3], pa.int64())}), mode="append")
+    as_planned = rows_of_lake(table, head, whole)
+    assert as_planned is not None and as_planned.column("k").to_pylist() == [1, 2]
     for limit in ("MOST_OLD_ROWS", "MOST_OLD_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(local_rows, limit, 1)

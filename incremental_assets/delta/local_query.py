@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity
 from incremental_assets.core.window import Window
 from incremental_assets.delta.table import LakeTable, double_quoted
@@ -21,11 +22,14 @@ MOST_ROWS = 10_000_000
 
 
 def readable_here(table: LakeTable, version: int | None = None) -> DeltaTable | None:
-    """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows.
-
-    Raises LakeError if it cannot read that version.
-    """
-    delta = table.opened() if version is None else table.opened_at(version)
+    """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows, or has not got
+    that version any more."""
+    try:
+        delta = table.opened() if version is None else table.opened_at(version)
+    except LakeError:
+        if version is None:
+            raise
+        return None
     if delta is None or delta.count() > MOST_ROWS:
         return None
     protocol = delta.protocol()
