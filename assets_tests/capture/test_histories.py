@@ -226,7 +226,7 @@ def play(project: MakeProject, server: EmbeddedPostgres, seed: int, steps: int, 
 
 
 def test_a_short_history_loses_and_doubles_no_change(project: MakeProject, postgres: EmbeddedPostgres) -> None:
-    play(project, postgres, seed=1, steps=28, rare=0)
+    play(project, postgres, seed=1, steps=20, rare=0)
 
 
 @pytest.mark.long

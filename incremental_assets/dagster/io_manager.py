@@ -52,7 +52,7 @@ class DeltaIOManager(dg.IOManager):
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         try:
             if isinstance(obj, ContainerSync):
-                commit_batches(context, scope, obj)
+                self._commit(context, scope, obj)
             else:
                 write_own_asset(context, scope, obj)
         except ConcurrentWriteError as moved:
@@ -64,6 +64,14 @@ class DeltaIOManager(dg.IOManager):
         except BaseException:
             # A query goes on on the Spark Connect server after its client has ended, and could commit later.
             scope.interrupt()
+            raise
+
+    def _commit(self, context: dg.OutputContext, scope: LakeScope, sync: ContainerSync) -> None:
+        try:
+            commit_batches(context, scope, sync)
+        except LakeError:
+            # A run whose lease is lost has its queries interrupted, and that is all that they say.
+            scope.expect_lease()
             raise
 
     def load_input(self, context: dg.InputContext) -> Any:
