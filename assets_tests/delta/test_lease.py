@@ -16,6 +16,7 @@ from assets_tests.harness import wait_for
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy
 from incremental_assets.delta import lease as leases
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
+from incremental_assets.delta.store import version_file
 from incremental_assets.delta.table import LakeTable
 
 PATH = ("shop", "orders")
@@ -114,6 +115,36 @@ def test_a_lease_of_the_same_home_is_taken_over_at_once(tmp_path: Path, host: Ca
         freeze(lease)
         with taken(tmp_path, host("one")):
             pass
+
+
+@pytest.mark.parametrize("removed", [(3,), (0, 1, 2, 4)])
+def test_a_lease_is_known_by_its_newest_version_while_old_ones_are_removed(
+    tmp_path: Path, host: Callable[[str], Holder], removed: tuple[int, ...]
+) -> None:
+    """The log is cleaned in any order. The version below a gap often says that the lease is free: two hosts would have it."""
+    for _ in range(4):
+        with taken(tmp_path, host("one")):
+            pass
+    for number in removed:
+        (tmp_path / "lake" / "_leases" / "shop" / "orders" / version_file(number)).unlink()
+    with taken(tmp_path, host("one")), pytest.raises(ContainerBusy), taken(tmp_path, host("two")):
+        pass
+
+
+def test_a_lease_whose_old_versions_cannot_be_removed_is_held(
+    tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync would fail, and the others wait for a minute, as the version that says who has it is written."""
+    with taken(tmp_path, host("one")):  # its table is made
+        pass
+
+    def full(_: LakeTable) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(LakeTable, "opened_to_change", full)
+    for _ in range(leases._CHECKPOINT_INTERVAL):
+        with taken(tmp_path, host("one")) as lease:
+            lease.expect_held()
 
 
 @pytest.mark.long

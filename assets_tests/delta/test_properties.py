@@ -5,6 +5,7 @@ Belongs here: ``delta.properties`` by itself, and what Spark reads afterwards. D
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from assets_tests.delta.test_add_files import made
 from assets_tests.harness import long
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.guards import newest
+from incremental_assets.delta.log import write_version
 from incremental_assets.delta.properties import is_set_without_spark, set_property, set_property_without_spark
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
@@ -106,3 +108,19 @@ def test_why_delta_rs_does_not_set_it(tmp_path: Path, spark_home: Path) -> None:
     DeltaTable(table.address).alter.set_table_properties({NAME: VALUE}, raise_if_not_exists=False)
     protocol = action(table, 1, "protocol")
     assert protocol is not None and "variantType" in protocol["readerFeatures"]
+
+
+def test_a_commit_whose_link_was_made_is_ours_although_the_server_of_files_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS sends the request again if the answer is lost. Taken for another writer's commit, its files would be removed under the table."""
+    table = made(tmp_path)
+    link = os.link
+
+    def told_twice(source: str, target: str) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", told_twice)
+    assert write_version(table.address, 1, [{"commitInfo": {"operation": "WRITE"}}])
+    assert not write_version(table.address, 1, [{"commitInfo": {"operation": "WRITE"}}])

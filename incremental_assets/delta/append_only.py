@@ -87,33 +87,39 @@ class AppendOnly:
                 return None
             after = newest + 1
         if before // COMPACT_AFTER != after // COMPACT_AFTER:
-            delta = self.opened_to_change()
-            if delta is not None:
-                delta.create_checkpoint()
-                delta.cleanup_metadata()
+            with contextlib.suppress(LakeError, DeltaError, OSError):  # the rows are in the table; the next one removes more
+                delta = self.opened_to_change()
+                if delta is not None:
+                    delta.create_checkpoint()
+                    delta.cleanup_metadata()
         return before, after
 
     def _newest_as_known(self, folder: Folder) -> int | None:
         """The number of the newest version; None if there is none, or if it does not say that rows of our columns can follow it."""
-        version = newest_version(folder)
-        if version is None:
-            return None
         try:
-            info = next((action["commitInfo"] for action in actions_of(folder, version) if "commitInfo" in action), {})
-        except (FileNotFoundError, ValueError):
+            version = newest_version(folder)
+            actions = [] if version is None else actions_of(folder, version)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
+        info = next((found for action in actions if (found := action.get("commitInfo"))), {})
         return version if info.get(_COLUMNS) == self._digest else None
 
     @property
     def _digest(self) -> str:
         return hashlib.sha256(str(self._schema).encode()).hexdigest()[:16]
 
+    def _fits(self, delta: DeltaTable) -> bool:
+        """Whether files with rows of our columns can be added to the table as they are."""
+        there, described = pa.schema(delta.schema().to_arrow()), delta.metadata()
+        is_plain = delta.protocol().min_writer_version <= 2 and not described.partition_columns
+        same = all(field.name in there.names and there.field(field.name).type == field.type for field in self._schema)
+        return is_plain and same and not any("columnMapping" in name for name in described.configuration)
+
     def _append_by_delta_rs(self, data: pa.Table) -> tuple[int, int]:
         """Appends the rows, to a table that is made if there is none. Returns the versions before and after. Raises DeltaError."""
         for tries_left in (2, 1, 0):
             delta = self._made()
-            before, protocol = delta.version(), delta.protocol()
-            is_plain = protocol.min_writer_version <= 2 and not any("columnMapping" in name for name in delta.metadata().configuration)
+            before = delta.version()
             try:
                 write_deltalake(
                     delta,
@@ -122,7 +128,7 @@ class AppendOnly:
                     schema_mode="merge",  # another version of this product may have written more columns, or fewer
                     # Appends of other processes are no conflict, but each of them makes delta-rs try the next version number.
                     commit_properties=CommitProperties(
-                        max_commit_retries=100, custom_metadata={_COLUMNS: self._digest} if is_plain else None
+                        max_commit_retries=100, custom_metadata={_COLUMNS: self._digest} if self._fits(delta) else None
                     ),
                 )
                 return before, delta.version()

@@ -124,7 +124,7 @@ def commit_files(
         raise LakeError(f"{table.url} is append-only (delta.appendOnly): no row of it can be replaced. Nothing was written.")
     info = {
         "timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Overwrite" if changes else "Append"},
-        "engineInfo": "incremental-assets", "readVersion": head.version, "isBlindAppend": not changes, **user_metadata(write_batch),
+        "engineInfo": "incremental-assets", "readVersion": head.version, "isBlindAppend": False, **user_metadata(write_batch),
     }  # fmt: skip
     actions: list[Action] = [{"commitInfo": info}]
     if replaces_columns:

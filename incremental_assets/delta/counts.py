@@ -104,7 +104,7 @@ def _by_key(
     if delta is not None:
         try:
             groups = _groups_here(table, delta, container, counted, written)
-        except (pa.ArrowException, OSError, BaseError) as error:
+        except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
             log.debug("%s: Spark counts the rows of its partitions: %s", table.url, error)
     if groups is None:
         groups = _groups_by_spark(spark(), table, container, counted, written)
@@ -146,6 +146,8 @@ def _groups_here(
         return None
     # Weeks and months are not known here. Rows are grouped by hour or day, and the caller adds these few groups up by partition.
     step = step_of(identifier, partitioning)
+    if step >= 2**63:
+        return None
     groups, to_read = list[tuple[int, int, int]](), list[RemovedFile]()
     for file in there.that_may_have(RowsOfWindows(identifier, counted, False)):
         known = there.extent(file, identifier.columns[0]) if len(identifier.columns) == 1 else None

@@ -37,6 +37,8 @@ SECONDS = 60.0
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
 _SCHEMA = pa.schema([("lease", pa.string())])  # the table never has rows: the lease is in its description
+_TRIES = 20
+"""How often the newest version is looked for, where it is made or removed in the same moment."""
 _CHECKPOINT_INTERVAL = 20
 """After so many versions there is a checkpoint, and the old ones are removed."""
 _PROPERTIES = {
@@ -193,7 +195,10 @@ class Lease:
             holder = self._seen.state.holder
             if holder is None or holder.token != self._me.token:
                 raise ConcurrentWriteError(f"{self._label}: the lease is held by {holder or 'nobody'} now") from None
-            self._seen = _write(self._table, self._seen, state)
+            try:
+                self._seen = _write(self._table, self._seen, state)
+            except _Passed:
+                raise ConcurrentWriteError(f"{self._label}: another host has the lease now") from None
 
 
 @contextlib.contextmanager
@@ -256,18 +261,22 @@ def _newest(table: LakeTable) -> _Version:
     Raises LakeError if it is none of a lease, DeltaError, and as ``Folder`` does.
     """
     folder = folder_at(table.address)
-    while True:
+    for _ in range(_TRIES):
         numbers = list(folder.versions(0))
         if not numbers:
             opened_or_made(table, _SCHEMA, _PROPERTIES, description=_text(_State()))
             continue
         try:
-            metadata = next(action["metaData"] for action in actions_of(folder, numbers[-1]) if "metaData" in action)
-            return _Version(numbers[-1], metadata, _State.of(metadata["description"]))
+            # A commit of another program, such as one of maintenance, has no metadata: then that of the version before holds.
+            for number in reversed(numbers):
+                metadata = next((action["metaData"] for action in actions_of(folder, number) if "metaData" in action), None)
+                if metadata is not None:
+                    return _Version(numbers[-1], metadata, _State.of(metadata["description"]))
         except FileNotFoundError:
             continue  # it was removed meanwhile, so there are newer ones
-        except (StopIteration, ValueError, KeyError, TypeError):
-            raise LakeError(f"{table.url} is not a lease that this version can read; remove the folder while no sync runs.") from None
+        except (ValueError, KeyError, TypeError):
+            break
+    raise LakeError(f"{table.url} is not a lease that this version can read; remove the folder while no sync runs.")
 
 
 def _prove(table: LakeTable) -> None:
@@ -287,7 +296,7 @@ def _write(table: LakeTable, seen: _Version, state: _State) -> _Version:
     if not put_version(folder_at(table.address), mine.number, [{"commitInfo": info}, {"metaData": mine.metadata}]):
         raise _Passed
     if mine.number % _CHECKPOINT_INTERVAL == 0:
-        with contextlib.suppress(LakeError, DeltaError):  # then the next one removes more
+        with contextlib.suppress(LakeError, DeltaError, OSError):  # the version is written; the next one removes more
             delta = table.opened_to_change()
             if delta is not None:
                 delta.create_checkpoint()

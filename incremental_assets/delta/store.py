@@ -6,12 +6,12 @@ Belongs here: objects as a whole, and new ones that replace none. Does not belon
 Names are relative to the folder, with ``/`` between their parts. Everything raises OSError (of a disk), or obstore's BaseError.
 """
 
+import contextlib
 import io
-import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -117,19 +117,12 @@ class _DiskFolder:
 
     def versions(self, since: int) -> Mapping[int, str]:
         found: dict[int, str] = {}
-        for number in self._numbers(since):
-            try:
+        # All of them are listed: a cleanup of the log removes files in any order, so that one which is not there need not be the end.
+        for number in sorted(n for name in self.names("_delta_log") if (n := _number_of(name)) is not None and n >= since):
+            with contextlib.suppress(FileNotFoundError):
                 file = os.stat(self._at(version_file(number)))
-            except FileNotFoundError:
-                break
-            found[number] = f"{file.st_ino} {file.st_mtime_ns} {file.st_size}"
+                found[number] = f"{file.st_ino} {file.st_mtime_ns} {file.st_size}"
         return found
-
-    def _numbers(self, since: int) -> Iterable[int]:
-        """The numbers of versions from this one on, beyond the last one. The log is listed only if the first of them is not there."""
-        if os.path.exists(self._at(version_file(since))):
-            return itertools.count(since)
-        return sorted(number for name in self.names("_delta_log") if (number := _number_of(name)) is not None and number >= since)
 
     def move_here(self, file: Path, name: str) -> None:
         shutil.move(file, self._at(name))

@@ -267,7 +267,8 @@ class LakeTable:
         known = _SHARED.pop(self._key, None)
         if known is None:
             delta = self.opened()
-            assert delta is not None
+            if delta is None:
+                raise LakeError(f"{self.url}: the Delta table is gone.")
             return delta
         with self._read_errors():
             known.delta.update_incremental()
@@ -421,7 +422,7 @@ def _commit_in(folder: Folder, version: int) -> Commit | None:
     except FileNotFoundError:
         return None
     infos = (json.loads(line) for line in lines if '"commitInfo"' in line)
-    entry: Mapping[str, Any] = next((action["commitInfo"] for action in infos if "commitInfo" in action), {})
+    entry: Mapping[str, Any] = next((found for action in infos if (found := action.get("commitInfo"))), {})
     metrics = {k: int(v) for k, v in (entry.get("operationMetrics") or {}).items() if str(v).lstrip("-").isdigit()}
     try:
         commit_metadata = json.loads(entry.get("userMetadata") or "{}")

@@ -24,8 +24,8 @@ class BuildFailed(Exception):
 
 
 def log_store_settings(own: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which Spark uses the classes; none where the user's settings (``own``) name other ones."""
-    if any(key.startswith(_KEY) for key in own):
+    """The settings by which Spark uses the classes. The user's settings (``own``) may name other ones: for a scheme, or one for all."""
+    if f"{_KEY}class" in own:  # Delta refuses this one beside those of schemes
         return {}
     return {f"{_KEY}{scheme}.impl": f"incremental_assets.{name}" for scheme, name in _CLASSES.items()}
 

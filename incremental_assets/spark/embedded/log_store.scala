@@ -79,7 +79,11 @@ class DiskLogStore(configuration: Configuration) extends HDFSLogStore(configurat
           while (content.hasRemaining) file.write(content)
           file.force(true)
         } finally file.close()
-        Files.createLink(named, unfinished)
+        try Files.createLink(named, unfinished)
+        catch {
+          // Else a server of files has made the link, and its answer was lost.
+          case _: FileAlreadyExistsException if Files.isSameFile(named, unfinished) => ()
+        }
       } finally Files.deleteIfExists(unfinished)
     }
 }
