@@ -145,6 +145,7 @@ def test_a_lease_whose_old_versions_cannot_be_removed_is_held(
     for _ in range(leases._CHECKPOINT_INTERVAL):
         with taken(tmp_path, host("one")) as lease:
             lease.expect_held()
+    assert leases._newest(LakeTable(str(tmp_path / "lake"), "_leases", *PATH)).number > leases._CHECKPOINT_INTERVAL
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -129,6 +130,7 @@ class _Shared:
 
 _SHARED: dict[tuple[str, frozenset[tuple[str, str]]], _Shared] = {}
 """The tables that this process has opened last, by their address and the options of the store."""
+_CHANGING = threading.Lock()
 _MOST_SHARED = 16
 
 
@@ -233,7 +235,7 @@ class LakeTable:
             known = _SHARED.get(self._key)
             if known is not None and folder_at(self.address).versions(known.version) == {known.version: known.file}:
                 return known.delta
-            _SHARED.pop(self._key, None)
+            self._forget()
             delta = self.opened_to_change()
             if delta is not None:
                 self._share(delta)
@@ -243,13 +245,18 @@ class LakeTable:
     def _key(self) -> tuple[str, frozenset[tuple[str, str]]]:
         return self.address, frozenset(storage_options().items())
 
+    def _forget(self) -> _Shared | None:
+        with _CHANGING:
+            return _SHARED.pop(self._key, None)
+
     def _share(self, delta: DeltaTable) -> None:
         found = folder_at(self.address).versions(delta.version())
         if list(found) != [delta.version()]:  # another process has committed since
             return
-        while len(_SHARED) >= _MOST_SHARED:
-            _SHARED.pop(next(iter(_SHARED)), None)
-        _SHARED[self._key] = _Shared(delta, delta.version(), found[delta.version()])
+        with _CHANGING:
+            while len(_SHARED) >= _MOST_SHARED:
+                _SHARED.pop(next(iter(_SHARED)))
+            _SHARED[self._key] = _Shared(delta, delta.version(), found[delta.version()])
 
     def opened_at(self, version: int) -> DeltaTable:
         """The table at a version that it has, as an object that nobody may change. Nothing is asked of a store if it was opened at it."""
@@ -264,7 +271,7 @@ class LakeTable:
 
         Nobody else in this process may be reading the table: it holds the container's lock. Returns what ``opened`` does.
         """
-        known = _SHARED.pop(self._key, None)
+        known = self._forget()
         if known is None:
             delta = self.opened()
             if delta is None:
