@@ -79,16 +79,16 @@ tests: install
 # ROTATION=--rotation=25 runs a share of what `make test` leaves out, which changes with the commit, for 25 minutes, as .ci/run does.
 test-all: export TESTS := all
 test-all: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/python -m pytest -m "$(if $(ROTATION),long or s3)" --durations=40 $(BESIDE) $(ROTATION)
 
 test-cluster: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/python -m pytest -m "long and s3" assets_tests/deploy
 
 # Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
 test-s3: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/python -m pytest -m s3 --durations=20
 
 bench: install
@@ -105,7 +105,7 @@ bench-quick: install
 
 constraints:
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra mysql --extra sqlserver --extra bench --extra s3-test --extra cluster --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra mysql --extra sqlserver --extra bench --extra cluster --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
 	@mv .constraints.tmp constraints.txt
 

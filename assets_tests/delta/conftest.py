@@ -1,4 +1,4 @@
-"""Fixtures of tests with an S3 store: a real server on loopback, and a bucket of each test. ``make test-s3`` brings what they need."""
+"""Fixtures of tests with an S3 store: a real server on loopback, and a bucket of each test."""
 
 import hashlib
 import os
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from assets_tests.delta.s3_server import PORTS
@@ -32,8 +33,6 @@ def s3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def s3(s3_folder: Path) -> Iterator[Any]:
     """A client of the server, which the environment names as a user's would. ``S3_…`` are the addresses of its ports."""
-    boto3 = pytest.importorskip("boto3", reason="`make test-s3` installs it")
-    pytest.importorskip("moto", reason="`make test-s3` installs it")
     command = [sys.executable, "-m", "assets_tests.delta.s3_server", str(s3_folder)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server,
