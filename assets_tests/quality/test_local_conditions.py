@@ -1,20 +1,24 @@
-"""Random rules over random rows: the condition that this process evaluates marks the rows that Spark's condition marks.
+"""Random rules over random rows: the condition that this process evaluates marks the rows that Spark's condition marks, and writes them
+as Spark does.
 
-Belongs here: the two ways to evaluate the condition of a rule about single rows, side by side. Does not belong: what a rule means
-(``test_rules``).
+Belongs here: the two ways to evaluate the condition of a rule about single rows, and the two ways to write a row, side by side. Does
+not belong: what a rule means (``test_rules``).
 """
 
 import datetime
+import json
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect import functions
 
+from incremental_assets.core.container import Kind
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.core.rules.values import (
     Between,
@@ -30,7 +34,9 @@ from incremental_assets.core.rules.values import (
     Sign,
 )  # fmt: skip
 from incremental_assets.core.schema import Column
+from incremental_assets.quality.failed_rows import _JSON, _key_in_sql
 from incremental_assets.quality.local_conditions import broken_by
+from incremental_assets.quality.row_texts import key_texts, row_texts
 from incremental_assets.quality.rows import Condition
 from incremental_assets.spark.session import open_session
 
@@ -172,3 +178,30 @@ def test_this_process_marks_the_rows_that_spark_marks(spark_home: Path, pytestco
         if sorted(found) != here[name]
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_failed_rows_are_written_as_spark_writes_them(spark_home: Path, pytestconfig: pytest.Config) -> None:
+    """Anomalies are known by the text of their row's key: another text would be another anomaly, and the old one would stay open."""
+    chance = Random(int(str(pytestconfig.getoption("--seed") or 0)))
+    written = {name: kind for name, (kind, _) in TYPES.items() if kind != "float"}
+    texts = [*(chr(code) for code in range(33)), *TEXTS, "\x7f", "\u2029", "/", "</a>"]
+    table = pa.table({"Text": texts, **{name: pa.array([value_of(chance, name) for _ in texts], TYPES[name][1]) for name in written}})
+    columns = [Column("Text", "string"), *(Column(name, kind) for name, kind in written.items())]
+    keys = [column for column in columns if column.type in ("string", "bigint", "int", "smallint", "tinyint", "boolean", "binary", "date")]
+    lowered = table.rename_columns([name.lower() for name in table.column_names])
+    here = list(zip(key_texts(lowered, keys) or (), row_texts(lowered, columns) or (), strict=True))
+    container = SimpleNamespace(kind=Kind.TABLE, primary_key=tuple(column.name for column in keys))
+    in_sql = ScannedTable(columns, NOW, "UTC")
+    with open_session(spark_home, name="test_local_conditions") as spark:
+        frame = spark.createDataFrame(table).withColumn("at", functions.col("at").cast("timestamp_ntz"))
+        found = frame.selectExpr(_key_in_sql(cast("Any", container), in_sql), f"to_json(struct({', '.join(table.column_names)}), {_JSON})")
+        by_spark = [tuple(row) for row in found.collect()]
+    assert [key for key, _ in here] == [key for key, _ in by_spark]
+    assert [json.loads(row, parse_float=Decimal) for _, row in here] == [json.loads(row, parse_float=Decimal) for _, row in by_spark]
+
+
+@pytest.mark.parametrize("kind", ["float", "array<int>", "struct<a:int>", "variant", "interval day to second"])
+def test_rows_of_other_types_are_written_by_spark(kind: str) -> None:
+    rows = pa.table({"a": [None]})
+    assert row_texts(rows, [Column("a", kind)]) is None and key_texts(rows, [Column("a", kind)]) is None
+    assert key_texts(rows, [Column("a", "double")]) is None, "digits are written otherwise"

@@ -597,6 +597,27 @@ def test_plain_rules_are_measured_without_spark(scanning: Scanning) -> None:
     assert not {rule.id for rule in rules if rule.filter is not None or rule.rule not in (*plain, "matches_pattern")} & set(measured)
 
 
+def test_failed_rows_of_plain_rules_are_fetched_without_spark(scanning: Scanning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that somebody's rows break would otherwise make each sync of five rows wait for Spark. Keys are compared by their text later,
+    so that they are Spark's to the letter."""
+    chosen = ("not_null", "between", "length", "expected_values", "unique", "exists_in", "not_exists_in", "positive", "compare")
+    rules = [case.rule for case in WHOLE if case.kind == ROWS and case.rule.rule in chosen and case.rule.filter is None]
+    rules = [rule for rule in rules if rule.id not in SPARK_ALONE]
+    opened = [replace(one, rule=rules[0].id) for one in OPEN]
+    monkeypatch.setattr(failed_rows, "MOST_ROWS", 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(failed_rows, "MOST_HERE", -1)
+        expected = scanning.scan(rules, (FEBRUARY, MARCH, APRIL), True, opened)
+    monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked")))
+    found = scanning.scan(rules, (FEBRUARY, MARCH, APRIL), True, opened)
+
+    def rows(result: ScanResult) -> list[Any]:
+        return sorted(((one.partition, one.key, json.loads(one.row), one.rules) for one in result.failed_rows), key=repr)
+
+    assert len(rows(found)) > 30 and rows(found) == rows(expected)
+    assert found.verdicts == expected.verdicts and found.moved == expected.moved
+
+
 def test_few_rows_reach_spark_as_it_reads_them_itself(scanning: Scanning, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise an expression gives another verdict on few rows than on many: times that are shifted, or a NaN that became NULL."""
     scope, in_sql = scanning.scope(ScanRequest(ScanMode.partitions, KEYS, True)), ScannedTable(scanning.head.columns, NOW, "UTC")

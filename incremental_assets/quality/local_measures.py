@@ -1,8 +1,8 @@
 """Measures rules in this process, with Arrow, where few rows are scanned: it takes milliseconds where Spark takes seconds.
 
-Belongs here: for which rules and scopes this is right, reading the rows by delta-rs, and the numbers of each partition. Does not belong:
-the conditions of rules about single rows (``local_conditions``); the passes of Spark, which measures all other rules (``scan``); the rows
-that broke a rule, which Spark fetches.
+Belongs here: for which rules and scopes this is right, reading the rows by delta-rs, the numbers of each partition, and which rows broke a
+rule. Does not belong: the conditions of rules about single rows (``local_conditions``); the passes of Spark, which measures all other rules
+(``scan``); how many of the rows that broke a rule are kept, and as what (``failed_rows``).
 """
 
 # The functions of pyarrow.compute are made when it is imported, so that no stub names them.
@@ -44,11 +44,37 @@ MOST_BYTES = 256 * 2**20
 @dataclass(frozen=True)
 class LocalMeasures:
     """``rows``: the number of rows of each partition. ``own``: the numbers of the rules that were measured here, by the id of the rule.
-    ``passes``: how many times rows of the table were read."""
+    ``passes``: how many times rows of the table were read. ``reading``: reads them again; None if nothing was measured here."""
 
     rows: Values
     own: Mapping[str, Values]
     passes: int
+    reading: "_Reading | None" = None
+
+    def failed(self, rules: Sequence[Rule]) -> "LocalRows | None":
+        """The rows of the scope with all their columns, and which of them break each of the rules; None if Spark has to find them.
+
+        Of the rules, those about a number have no such rows.
+        """
+        if self.reading is None or not all(rule.id in self.own for rule in rules):
+            return None
+        names = [column.name for column in self.reading.in_sql.columns]
+        return self.reading.failed(rules, names)
+
+    def keys(self, names: Sequence[str]) -> "LocalRows | None":
+        """The rows of the scope with these columns; None if Spark has to read them."""
+        return None if self.reading is None else self.reading.failed((), names)
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """Rows of a scope. ``rows``: their columns have names in lower case. ``partitions``: the partition of each row, as its position in
+    ``keys``. ``broken``: by the id of a rule, the positions of the rows that break it."""
+
+    rows: pa.Table
+    keys: Sequence[Key]
+    partitions: "np.ndarray[Any, np.dtype[np.int64]]"
+    broken: "Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]"
 
 
 NOTHING = LocalMeasures({}, {}, 0)
@@ -69,8 +95,7 @@ def measure_here(
         delta = readable_here(table, head.version)
         if delta is None:
             return NOTHING
-        scoped = _Scoped.read(delta, scan_scope, chosen)
-        return NOTHING if scoped is None else _Measuring(lake, delta, scan_scope, in_sql, scoped).of(chosen, conditions)
+        return _Reading(lake, delta, scan_scope, in_sql, conditions).measured(chosen)
     except (DeltaError, pa.ArrowException) as error:
         log.debug("%s: Spark measures its rules: %s", table.url, error)
         return NOTHING
@@ -109,13 +134,12 @@ class _Scoped:
     of: np.ndarray[Any, np.dtype[np.int64]]
 
     @classmethod
-    def read(cls, delta: DeltaTable, scan_scope: ScanScope, rules: Sequence[Rule]) -> "_Scoped | None":
-        """Read the columns of the rules. Returns None if there are too many rows, or if the engine cannot select or group them."""
+    def read(cls, delta: DeltaTable, scan_scope: ScanScope, names: Iterable[str]) -> "_Scoped | None":
+        """Read columns. Returns None if there are too many rows, or if the engine cannot select or group them."""
         condition = scan_scope.local_condition(delta)
         if condition is None:
             return None
-        names = (*scan_scope.local_columns, *(name for rule in rules for name in rule.columns_used))
-        rows = _read(delta, names, f"{condition} LIMIT {MOST_ROWS + 1}")
+        rows = _read(delta, (*scan_scope.local_columns, *names), f"{condition} LIMIT {MOST_ROWS + 1}")
         if rows is None or rows.num_rows > MOST_ROWS:
             return None
         grouped = scan_scope.local_keys(rows)
@@ -131,45 +155,99 @@ class _Scoped:
         return {key: int(number) for key, number in zip(self.keys, numbers, strict=True)}
 
 
-class _Measuring:
-    """The rules of one scan while they are measured here. ``_passes``: how many times rows of the table were read."""
+@dataclass(frozen=True)
+class _Reading:
+    """Reads the rows of one scope at one version of the table. ``conditions``: those of rules about single rows, by id."""
 
-    def __init__(self, lake: LakeScope, delta: DeltaTable, scan_scope: ScanScope, in_sql: ScannedTable, scoped: _Scoped) -> None:
-        self._lake, self._delta, self._scan_scope, self._in_sql, self._scoped = lake, delta, scan_scope, in_sql, scoped
-        self._types, self._passes = _types(in_sql), 1
+    lake: LakeScope
+    delta: DeltaTable
+    scan_scope: ScanScope
+    in_sql: ScannedTable
+    conditions: Mapping[str, Broken]
 
-    def of(self, rules: Sequence[Rule], conditions: Mapping[str, Broken]) -> LocalMeasures:
-        """Measure the rules; ``conditions`` are those of rules about single rows, by id."""
-        scoped, own = self._scoped, dict[str, Values]()
+    def measured(self, rules: Sequence[Rule]) -> LocalMeasures:
+        """The numbers of the rules. Raises DeltaError and pa.ArrowException."""
+        scoped = _Scoped.read(self.delta, self.scan_scope, (name for rule in rules for name in rule.columns_used))
+        if scoped is None:
+            return NOTHING
+        measuring, own = _Measuring(self, scoped), dict[str, Values]()
         for rule in rules:
-            broken = conditions.get(rule.id)
             try:
-                numbers = self._numbers(rule) if broken is None else scoped.count(broken(scoped.rows))
+                numbers = measuring.numbers(rule)
             except (DeltaError, pa.ArrowException) as error:
-                log.debug("%s: Spark measures the rule %s: %s", self._scan_scope.container.label, rule.id, error)
+                log.debug("%s: Spark measures the rule %s: %s", self.scan_scope.container.label, rule.id, error)
                 continue
             if numbers is not None:
                 own[rule.id] = {key: {number_name(rule): number} for key, number in numbers.items()}
-        return LocalMeasures({key: {ROW_COUNT.name: count} for key, count in scoped.by_key(scoped.of).items()}, own, self._passes)
+        rows = {key: {ROW_COUNT.name: count} for key, count in scoped.by_key(scoped.of).items()}
+        return LocalMeasures(rows, own, measuring.passes, self)
 
-    def _numbers(self, rule: Rule) -> Mapping[Key, int] | None:
+    def failed(self, rules: Sequence[Rule], names: Iterable[str]) -> LocalRows | None:
+        """The rows with these columns and those of the rules, and which of them break each rule; None if Spark has to find them."""
+        try:
+            scoped = _Scoped.read(self.delta, self.scan_scope, (*names, *(name for rule in rules for name in rule.columns_used)))
+            measuring = None if scoped is None else _Measuring(self, scoped)
+            broken = {} if measuring is None else {rule.id: measuring.broken(rule) for rule in rules}
+        except (DeltaError, pa.ArrowException) as error:
+            log.debug("%s: Spark fetches the failed rows: %s", self.scan_scope.container.label, error)
+            return None
+        found = {id: positions for id, positions in broken.items() if positions is not None}
+        return None if scoped is None or len(found) < len(broken) else LocalRows(scoped.rows, scoped.keys, scoped.of, found)
+
+
+class _Measuring:
+    """The rules of one scan while they are measured here. ``passes``: how many times rows of the table were read."""
+
+    def __init__(self, reading: _Reading, scoped: _Scoped) -> None:
+        self._lake, self._delta, self._scan_scope, self._in_sql = reading.lake, reading.delta, reading.scan_scope, reading.in_sql
+        self._conditions, self._scoped, self._types = reading.conditions, scoped, _types(reading.in_sql)
+        self.passes = 1
+
+    def numbers(self, rule: Rule) -> Mapping[Key, int] | None:
         """The number of each partition; None if Spark has to measure the rule after all."""
         scoped = self._scoped
-        if isinstance(rule, ExistsIn):
-            known = self._looked_up(rule)
-            if known is None:
-                return None
-            column = self._column(scoped.rows, rule.column)
-            found = pc.is_in(column, value_set=known)
-            return scoped.count(pc.and_(pc.is_valid(column), found if rule.is_broken_if_found else pc.invert(found)))
         if isinstance(rule, Unique):
-            return self._repeated(rule)
+            groups = self._repeated(rule)
+            return None if groups is None else scoped.by_key(groups["of"].to_numpy(), groups["n"].to_numpy())
         if isinstance(rule, DistinctCount):
             return scoped.by_key(self._groups(rule.columns)["of"].to_numpy())
-        return scoped.by_key(scoped.of)
+        if isinstance(rule, AggregateRule):
+            return scoped.by_key(scoped.of)
+        marked = self._marked(rule)
+        return None if marked is None else scoped.count(marked)
 
-    def _repeated(self, rule: Unique) -> Mapping[Key, int] | None:
-        """The number of rows whose values other rows of the partition, or of the table, have too; None if the table has too many."""
+    def broken(self, rule: Rule) -> "np.ndarray[Any, np.dtype[np.int64]] | None":
+        """The positions of the rows that break the rule; None if Spark has to find them. A rule about a number has none."""
+        if isinstance(rule, Unique):
+            groups, names = self._repeated(rule), _numbered(rule.columns)
+            if groups is None:
+                return None
+            rows = self._values(self._scoped.rows, rule.columns).append_column("of", pa.array(self._scoped.of))
+            rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
+            return rows.join(groups, keys=[*names, "of"], join_type="left semi")["row"].to_numpy()
+        if isinstance(rule, DistinctCount | AggregateRule):
+            return np.empty(0, np.int64)
+        marked = self._marked(rule)
+        return None if marked is None else np.flatnonzero(marked.to_numpy())
+
+    def _marked(self, rule: Rule) -> pa.ChunkedArray | None:
+        """Whether each row breaks a rule that looks at one row at a time; None if Spark has to tell it."""
+        rows, broken = self._scoped.rows, self._conditions.get(rule.id)
+        if broken is not None:
+            return broken(rows)
+        assert isinstance(rule, ExistsIn)
+        known = self._looked_up(rule)
+        if known is None:
+            return None
+        column = self._column(rows, rule.column)
+        found = pc.is_in(column, value_set=known)
+        return pc.and_(pc.is_valid(column), found if rule.is_broken_if_found else pc.invert(found))
+
+    def _repeated(self, rule: Unique) -> pa.Table | None:
+        """The values that other rows of the partition, or of the table, have too, with their number ``n`` in each partition ``of``.
+
+        None if the table has too many.
+        """
         groups, names = self._groups(rule.columns), _numbered(rule.columns)
         if rule.is_of_table:
             everywhere = self._everywhere(rule.columns, groups)
@@ -177,10 +255,8 @@ class _Measuring:
                 return None
             repeated = _counted(everywhere)
             repeated = repeated.filter(pc.greater(repeated["n"], 1)).select(names)
-            groups = groups.join(repeated, keys=names, join_type="left semi")
-        else:
-            groups = groups.filter(pc.greater(groups["n"], 1))
-        return self._scoped.by_key(groups["of"].to_numpy(), groups["n"].to_numpy())
+            return groups.join(repeated, keys=names, join_type="left semi")
+        return groups.filter(pc.greater(groups["n"], 1))
 
     def _groups(self, names: Sequence[str]) -> pa.Table:
         """The distinct values in each partition (``of``), with the number of rows that have them (``n``); no value is NULL."""
@@ -195,7 +271,7 @@ class _Measuring:
         read = _read(self._delta, names, condition)
         if read is None:
             return None
-        self._passes += 1
+        self.passes += 1
         found = self._values(read, names)
         for number, values in zip(_numbered(names), wanted.values(), strict=True):
             found = found.filter(pc.is_in(found[number], value_set=values.combine_chunks()))

@@ -147,7 +147,7 @@ class _Scan:
         # These passes count too, so they come before ``passes`` is read.
         ids = {rule.id for rule in rules}
         failed_rows = FailedRows(rows, [one for one in anomalies if one.rule in ids])
-        taken, moved = self._failed_rows(failed_rows, verdicts), failed_rows.moved(keys)
+        taken, moved = self._failed_rows(failed_rows, verdicts), failed_rows.moved(keys, self._here)
         return ScanResult(rows.head.version, rows.passes, scanned, verdicts, taken, moved)
 
     # ------------------------------------------------------------------ the passes
@@ -266,6 +266,9 @@ class _Scan:
         # ``failed`` is None for rules about a number, which have no failed rows.
         broken = {v.rule for v in verdicts if v.status is Status.FAILED and v.failed}
         where = {(v.rule, v.partition) for v in verdicts if v.status is Status.FAILED}
+        taken = failed_rows.taken_here(self._here, [rule for rule in self._rules if rule.id in broken], where)
+        if taken is not None:
+            return taken
         conditions = {rule.id: self._broken(rule) for rule in self._rules if isinstance(rule, RowRule) and rule.id in broken}
         for rule in self._rules:
             # What breaks a rule that was measured here has not been asked of Spark yet.
