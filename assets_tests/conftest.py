@@ -98,7 +98,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def database(postgres: EmbeddedPostgres) -> str:
     """The URL of a new, empty database."""
-    return postgres.create_database(f"t{next(_numbers)}", drop=True)
+    return postgres.create_database(f"t{next(_numbers)}")
 
 
 @pytest.fixture

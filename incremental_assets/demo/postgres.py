@@ -152,7 +152,8 @@ class EmbeddedPostgres:
                 self._roll_back_prepared(name)
                 connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
             try:
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+                # The template's files are copied, which takes a quarter of the time of writing them to the log.
+                connection.execute(sql.SQL("CREATE DATABASE {} STRATEGY file_copy").format(sql.Identifier(name)))
             except psycopg.errors.DuplicateDatabase:
                 raise EmbeddedPostgresError(f"Database {name!r} exists already. Pass drop=True to replace it.") from None
         return self.url(name)
