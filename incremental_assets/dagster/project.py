@@ -21,12 +21,15 @@ from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.delta.private import private
+from incremental_assets.delta.seen import keep_in
 
 if TYPE_CHECKING:
     import dagster as dg
 
 HOME = ".dagster_home"
 """The folder of a project that is its DAGSTER_HOME where the environment names no other one."""
+_SEEN = "seen"
+"""The folder in DAGSTER_HOME for what processes have seen of tables on object stores."""
 PROJECT_VARIABLE = "INCREMENTAL_ASSETS_PROJECT"
 """The environment variable with the folder of the project that this process and its children serve."""
 RELOADS_VARIABLE = "INCREMENTAL_ASSETS_RELOADS"
@@ -135,6 +138,7 @@ def serve_project(project: Path) -> None:
     The folders of the lake, the locks and the Spark server follow from ``current_project``.
     """
     os.environ[PROJECT_VARIABLE] = str(project)
+    keep_in(dagster_home(project) / _SEEN)
     if (project / HOME).is_dir():
         # Also here, and not only in `enter_project`: `dagster dev` may have made the folder with the usual rights.
         private(project / HOME)
@@ -155,6 +159,7 @@ def enter_project(project: Path) -> None:
     if home == project / HOME or not home.exists():
         private(home)
     os.environ["DAGSTER_HOME"] = str(home)
+    keep_in(home / _SEEN)
     config, target = project / "dagster.yaml", home / "dagster.yaml"
     own = home == project / HOME
     # A `dagster.yaml` in a home that the environment names is the user's own and is never overwritten.

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
+from incremental_assets.delta.seen import note, seen
 from incremental_assets.delta.store import Folder, folder_at, storage_options, version_file
 
 STATE_PROPERTY = "incremental_assets.state"
@@ -152,11 +153,27 @@ class LakeTable:
     def head(self) -> Head | None:
         """The metadata of the newest version; None if there is no table yet.
 
-        Raises LakeError if the location cannot be read or holds something else than a Delta table.
+        On an object store, what an earlier look has found is good as long as no commit has followed, which one request tells. Raises
+        LakeError if the location cannot be read or holds something else than a Delta table.
         """
+        head = None if self._local is not None else self._seen()
+        if head is not None:
+            return head
         table = self.opened()
-        if table is None:
+        return None if table is None else self._head_of(table)
+
+    def _seen(self) -> Head | None:
+        """What was noted of the newest version; None if nothing was, or if there is a newer one."""
+        try:
+            known: Mapping[str, Any] = seen(self.address) or {}
+            columns = tuple(Column(one["name"], one["type"]) for one in known["columns"])
+            head, file = Head(int(known["version"]), columns, {**known["properties"]}, str(known["table_id"])), known["file"]
+        except (KeyError, TypeError, ValueError):
             return None
+        with self._read_errors():
+            return head if folder_at(self.address).versions(head.version) == {head.version: file} else None
+
+    def _head_of(self, table: DeltaTable) -> Head:
         fields = json.loads(table.schema().to_json())["fields"]
         try:
             columns = tuple(Column(f["name"], type_text(f["type"])) for f in fields)
@@ -257,6 +274,9 @@ class LakeTable:
             while len(_SHARED) >= _MOST_SHARED:
                 _SHARED.pop(next(iter(_SHARED)))
             _SHARED[self._key] = _Shared(delta, delta.version(), found[delta.version()])
+        if self._local is None:
+            with contextlib.suppress(LakeError):  # of a type that is not known here, which only concerns who asks for the head
+                note(self.address, {"file": found[delta.version()], **asdict(self._head_of(delta))})
 
     def opened_at(self, version: int) -> DeltaTable:
         """The table at a version that it has, as an object that nobody may change. Nothing is asked of a store if it was opened at it."""
