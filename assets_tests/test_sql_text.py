@@ -90,7 +90,6 @@ REVIEWED = {
     ("core/rules/table.py", "column"): "quoted by ScannedTable.column",
     ("core/rules/table.py", "ago"): "of a column that ScannedTable.column has quoted, and of a moment",
     ("core/rules/table.py", "-AHEAD_SECONDS"): NUMBER,
-    ("quality/failed_rows.py", "_most(where)"): NUMBER,
     ("quality/failed_rows.py", "self._key"): "by _key_in_sql",
     ("quality/groups.py", "self._column"): "quoted by ScannedTable.column",
     ("quality/groups.py", "same"): "of _names, which ScannedTable.column has quoted, and of keys of its own",
