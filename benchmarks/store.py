@@ -100,7 +100,7 @@ def measured(folder: Path, scale: float, rounds: int, lake: str | None, variable
 
 
 def requests_of_few_rows(folder: Path) -> None:
-    """Counts what the store is asked for by a sync of ten rows, and measures what it costs where each answer takes 50 ms longer."""
+    """Counts the requests that a sync of ten rows sends to the store, and measures what it costs where each answer takes 50 ms longer."""
     bench = Bench(folder, 0.01, ours_only=True, rounds=1)
     url = bench.prepare()
     try:

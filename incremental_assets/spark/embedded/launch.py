@@ -22,7 +22,7 @@ from pathlib import Path
 
 from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
 from incremental_assets.spark.embedded.java_home import Java, JavaMissing, find_java, tools_folder
-from incremental_assets.spark.embedded.log_store import BuildFailed, log_store_jar, log_store_settings
+from incremental_assets.spark.embedded.log_store import BuildFailed, log_store_digest, log_store_jar, log_store_settings
 from incremental_assets.spark.embedded.pins import JARS, differing
 
 log = logging.getLogger(__name__)
@@ -306,11 +306,13 @@ def _with(ours: str, theirs: str | None) -> str:
 
 
 def fingerprint() -> str:
-    """A digest of everything that the user can decide about the server.
+    """A digest of everything that the user can decide about the server, and of how it commits.
 
-    If it differs from the digest of the running server (``server.Record``), that one was started with other settings.
+    If it differs from the digest of the running server (``server.Record``), that one was started with other settings, or by an earlier
+    version of this product.
     """
-    parts = [str(spark_home()), driver_memory(), *own_coordinates(), *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
+    parts = [str(spark_home()), log_store_digest(), driver_memory(), *own_coordinates()]
+    parts += [f"{k}={v}" for k, v in sorted(own_settings().items())]
     if len(coordinates()) > len(own_coordinates()):  # there is a store's connector, which reads these variables when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]

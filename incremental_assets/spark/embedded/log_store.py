@@ -30,12 +30,17 @@ def log_store_settings(own: Mapping[str, str]) -> dict[str, str]:
     return {f"{_KEY}{scheme}.impl": f"incremental_assets.{name}" for scheme, name in _CLASSES.items()}
 
 
+def log_store_digest() -> str:
+    """Tells versions of the classes apart."""
+    return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+
+
 def log_store_jar(folder: Path, java: Path, class_path: Sequence[str], versions: Sequence[str]) -> Path:
     """The JAR in the folder. It is built once for these ``versions`` (of the JARs in ``class_path``), in five seconds, without a network.
 
     ``class_path``: Spark's JARs and those of Delta Lake. Raises BuildFailed, and OSError if the folder cannot be written.
     """
-    key = hashlib.sha256(b"\n".join([_SOURCE.read_bytes(), *(one.encode() for one in versions)])).hexdigest()[:12]
+    key = hashlib.sha256("\n".join([log_store_digest(), *versions]).encode()).hexdigest()[:12]
     jar = folder / f"log-store-{key}.jar"
     if jar.exists():
         return jar

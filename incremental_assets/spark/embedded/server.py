@@ -188,7 +188,7 @@ def ensure(state_dir: Path) -> Record:
             record = home.record() or _start(home)
     if record.fingerprint != launch.fingerprint():
         log.warning(
-            "The embedded Spark server (since %s) was started with other settings; "
+            "The embedded Spark server (since %s) was started with other settings, or by an earlier version; "
             "`python -m incremental_assets.spark.embedded.server stop` ends it, and the next command starts one with those of now.",
             record.started,
         )
