@@ -20,6 +20,7 @@ from assets_tests.harness import Folder, Project, examples, small_spark
 from assets_tests.own_lake import OwnLake
 from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.spark.embedded.launch import STORES
 from incremental_assets.spark.embedded.server import Home, in_use
 from incremental_assets.spark.session import stop_server
 
@@ -115,6 +116,15 @@ def project(tmp_path: Path, database: str, spark_home: Path, monkeypatch: pytest
     yield make
     for one in made:
         one.source.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_project_decides_for_the_next() -> Iterator[None]:
+    """A project whose files name s3:// asks for a Spark server with a connector, as long as its process lives."""
+    before = os.environ.get(STORES)
+    yield
+    if before is None:
+        os.environ.pop(STORES, None)
 
 
 @pytest.fixture(autouse=True)

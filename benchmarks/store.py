@@ -26,10 +26,6 @@ from benchmarks.__main__ import APPEND, UPSERT, Bench
 from benchmarks.figures import Figure, report
 from benchmarks.store_proxy import proxy
 
-HADOOP = (
-    "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:s3-transfer-manager:2.35.4,"
-    "software.amazon.awssdk:sts:2.35.4;spark.jars.excludes=software.amazon.awssdk:bundle"
-)
 TARGETS = {"upsert 10 of 1,000": 2.0, "append 10 to 1,000": 2.0, "full load": 1.3, "upsert 1 %": 1.5, "refresh a month": 1.5}
 """How many times as long as on the disk a step may take. Of the first two, the run counts; of the others the whole command."""
 MOST_REQUESTS, MOST_REQUESTS_UNCHANGED, MOST_SECONDS_MORE = 25, 20, 1.5
@@ -57,7 +53,7 @@ def store(folder: Path) -> Iterator[Mapping[str, str]]:
             _make_bucket(address)
             yield {
                 "AWS_ENDPOINT_URL": f"http://{address}", "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret",
-                "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true", "INCREMENTAL_ASSETS_SPARK_CONF": HADOOP,
+                "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true",
             }  # fmt: skip
         finally:
             process.kill()

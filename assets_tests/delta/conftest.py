@@ -12,16 +12,7 @@ import boto3
 import pytest
 
 from assets_tests.delta.s3_server import PORTS
-
-# hadoop-aws of the Hadoop that pyspark 4.2.0 carries, and the parts of AWS's SDK that it uses instead of all of it (13 MB, not 690).
-HADOOP, SDK = "3.5.0", "2.35.4"
-PACKAGES = ",".join(
-    [f"org.apache.hadoop:hadoop-aws:{HADOOP}", *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3-transfer-manager", "sts"))]
-)
-SPARK_CONF = (
-    f"spark.jars.packages={PACKAGES};spark.jars.excludes=software.amazon.awssdk:bundle;"
-    f"{os.environ.get('INCREMENTAL_ASSETS_SPARK_CONF', '')}"
-)
+from incremental_assets.spark.embedded.launch import STORES
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +41,7 @@ def s3(s3_folder: Path) -> Iterator[Any]:
             environment.setenv("AWS_REGION", "eu-central-1")
             environment.setenv("AWS_DEFAULT_REGION", "eu-central-1")
             environment.setenv("AWS_ALLOW_HTTP", "true")
-            environment.setenv("INCREMENTAL_ASSETS_SPARK_CONF", SPARK_CONF)
+            environment.setenv(STORES, "s3")
             yield boto3.client("s3")
         finally:
             server.kill()

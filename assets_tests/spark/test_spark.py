@@ -518,3 +518,35 @@ def test_packages_of_the_user_are_fetched_once_with_the_products(tmp_path: Path,
     assert launch.fingerprint() != before  # a running server has the old one
     monkeypatch.delenv(launch.CONF)
     assert launch.jar_folder() == ours
+
+
+def test_the_connector_for_s3_comes_where_something_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a lake on S3 begins with finding out which packages of Hadoop and of Amazon's SDK fit each other. And nobody else fetches
+    them."""
+    monkeypatch.delenv(launch.CONF, raising=False)
+    monkeypatch.delenv(launch.LAKE, raising=False)
+    plain, before = launch.jar_folder(), launch.fingerprint()
+    assert launch.connector() == () and list((launch.spark_home() / "jars").glob("hadoop-client-api-3.5.0.jar"))
+    for name, value in ((launch.STORES, "s3"), (launch.LAKE, "s3://bucket/lake"), (launch.LAKE, "s3a://bucket/lake")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert launch.coordinates() == (*launch.own_coordinates(), *launch.S3_CONNECTOR) and launch.jar_folder() != plain
+            assert launch.fingerprint() not in (before, f"{before}+s3"), "the server keeps the credentials that it was started with"
+            patch.setenv(launch.CONF, "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.1,software.amazon.awssdk:s3:2.36.0")
+            assert not {*launch.S3_CONNECTOR} & {*launch.coordinates()}, "the user has brought another one"
+    monkeypatch.setenv(launch.LAKE, "/mnt/s3://x")
+    assert launch.jar_folder() == plain
+
+
+@pytest.mark.long
+@pytest.mark.s3
+def test_a_server_without_the_connector_is_replaced(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was started before the lake was moved to S3, and would end each run with a class that is not found."""
+    first = server.ensure(expendable)
+    monkeypatch.setenv(launch.LAKE, "s3://bucket/lake")
+    with open_session(expendable, name="test") as spark:
+        assert spark.sql("SELECT java_method('java.lang.Class', 'forName', 'org.apache.hadoop.fs.s3a.S3AFileSystem')").collect()
+    second = server.ensure(expendable)
+    assert second.pid != first.pid and second.fingerprint.endswith("+s3")
+    monkeypatch.delenv(launch.LAKE)
+    assert server.ensure(expendable).pid == second.pid, "one that has more than is needed stays"

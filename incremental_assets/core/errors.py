@@ -82,8 +82,9 @@ class ContainerBusy(SyncError):
 
 _STOP = "`python -m incremental_assets.spark.embedded.server stop` ends it"
 _NO_CONNECTOR = (
-    "Spark has no connector for this store: name its packages in INCREMENTAL_ASSETS_SPARK_CONF, as docs/object-stores.md says. A server "
-    f"that is running does not load them; {_STOP}."
+    "Spark has no connector for this store. The embedded server loads the one for S3 by itself, where the lake or a defs.yaml names s3://; "
+    "a cluster (SPARK_REMOTE) needs its own, and other stores need packages in INCREMENTAL_ASSETS_SPARK_CONF (docs/object-stores.md). A "
+    f"server that is running does not load them; {_STOP}."
 )
 _NO_CREDENTIALS = f"Spark has no valid credentials for this store. Its server keeps the variables AWS_* that it was started with; {_STOP}."
 _STORE_REMEDIES = {

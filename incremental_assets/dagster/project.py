@@ -6,6 +6,7 @@ folders.
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.delta.private import private
 from incremental_assets.delta.seen import keep_in
+from incremental_assets.spark.embedded.launch import STORES
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -138,7 +140,7 @@ def serve_project(project: Path) -> None:
     The folders of the lake, the locks and the Spark server follow from ``current_project``.
     """
     os.environ[PROJECT_VARIABLE] = str(project)
-    keep_in(dagster_home(project) / _SEEN)
+    _note_stores(project)
     if (project / HOME).is_dir():
         # Also here, and not only in `enter_project`: `dagster dev` may have made the folder with the usual rights.
         private(project / HOME)
@@ -159,12 +161,28 @@ def enter_project(project: Path) -> None:
     if home == project / HOME or not home.exists():
         private(home)
     os.environ["DAGSTER_HOME"] = str(home)
-    keep_in(home / _SEEN)
+    _note_stores(project)
     config, target = project / "dagster.yaml", home / "dagster.yaml"
     own = home == project / HOME
     # A `dagster.yaml` in a home that the environment names is the user's own and is never overwritten.
     if config.exists() and (own or not target.exists()):
         _furnish(config, target)
+
+
+def _note_stores(project: Path) -> None:
+    """Where tables on object stores are remembered, and whether Spark's server needs the connector for S3.
+
+    All processes of a project need the same server, also those that load none of the datastores on S3. So the texts of all ``defs.yaml``
+    count, with the variables that they name.
+    """
+    keep_in(dagster_home(project) / _SEEN)
+    for folder in (project / "defs", project / "src"):
+        for file in folder.glob("**/defs.yaml"):
+            text = file.read_text(encoding="utf-8")
+            named = [os.environ.get(name, "") for name in re.findall(r"\benv\.(\w+)", text)]
+            if re.search(r"\bs3a?://", "\n".join([text, *named])):
+                os.environ[STORES] = "s3"
+                return
 
 
 def _furnish(config: Path, target: Path) -> None:

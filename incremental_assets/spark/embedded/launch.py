@@ -28,11 +28,21 @@ from incremental_assets.spark.embedded.pins import JARS, differing
 log = logging.getLogger(__name__)
 
 POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.14"
+S3_CONNECTOR = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    "software.amazon.awssdk:s3-transfer-manager:2.35.4",
+    "software.amazon.awssdk:sts:2.35.4",
+)
+"""Spark's connector for S3, of the Hadoop that comes with pyspark, and the parts of Amazon's SDK that it uses. By itself it requires all of
+the SDK, in one file of 690 MB, which is excluded."""
 SCALA = "2.13"
 """Of the Spark that comes with pyspark."""
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PYTHON_DAEMON = "incremental_assets.spark.embedded.python_daemon"
 CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
+LAKE = "INCREMENTAL_ASSETS_LAKE"
+STORES = "INCREMENTAL_ASSETS_SPARK_STORES"
+"""The variable with the kinds of object stores that the project's files name. The only one that is known is ``s3``."""
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
 FETCH_SECONDS = 900
 STORE_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
@@ -119,9 +129,21 @@ def _installed(package: str) -> str:
         raise SparkUnavailable(f"{package} is not installed in this environment. Run `make install` (or pip install {package}).") from error
 
 
+def connector() -> tuple[str, ...]:
+    """The Maven coordinates of the connector for S3, if the lake or a folder of files is there and the user's packages have no other."""
+    is_asked_for = os.environ.get(STORES) == "s3" or re.match("s3a?://", os.environ.get(LAKE, "")) is not None
+    is_brought = any(":hadoop-aws:" in package for package in _own_list("spark.jars.packages"))
+    return S3_CONNECTOR if is_asked_for and not is_brought else ()
+
+
 def coordinates() -> tuple[str, ...]:
-    """The Maven coordinates of all packages: the project's own, and the user's ``spark.jars.packages``, such as a store's connector."""
-    return (*own_coordinates(), *_own_list("spark.jars.packages"))
+    """The Maven coordinates of all packages: the project's own, and the user's ``spark.jars.packages``."""
+    return (*own_coordinates(), *connector(), *_own_list("spark.jars.packages"))
+
+
+def _excluded() -> list[str]:
+    """What is not fetched with them, as ``group:artifact``."""
+    return [*_own_list("spark.jars.excludes"), *(["software.amazon.awssdk:bundle"] if connector() else [])]
 
 
 def _own_list(key: str) -> list[str]:
@@ -130,7 +152,7 @@ def _own_list(key: str) -> list[str]:
 
 def jar_folder() -> Path:
     """The folder of the JARs for these coordinates and this version of Spark. If it exists, it is complete."""
-    excluded = [f"-{artifact}" for artifact in _own_list("spark.jars.excludes")]
+    excluded = [f"-{artifact}" for artifact in _excluded()]
     key = hashlib.sha256("\n".join([*coordinates(), *excluded, version("pyspark")]).encode()).hexdigest()[:12]
     return tools_folder() / ".jars" / key
 
@@ -169,7 +191,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
     wanted = coordinates()
     settings = {
         "spark.jars.packages": ",".join(wanted),
-        "spark.jars.excludes": ",".join([*(f"*:{artifact}" for artifact in sorted(shipped)), *_own_list("spark.jars.excludes")]),
+        "spark.jars.excludes": ",".join([*(f"*:{artifact}" for artifact in sorted(shipped)), *_excluded()]),
         "spark.jars.ivy": str(work / "ivy"),
         "spark.master": "local",
     }
@@ -185,7 +207,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
                 f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
                 f"Without a network: copy {folder} from a machine where `make install` ran."
             )
-        wrong = differing(found, JARS, only_these=wanted == own_coordinates())
+        wrong = differing(found, JARS, only_these=not _own_list("spark.jars.packages"))
         if wrong:
             raise SparkUnavailable(
                 f"What was fetched is not what was published: {', '.join(wrong)}. Nothing of it is kept. Whoever answers for the "
@@ -309,14 +331,14 @@ def fingerprint() -> str:
     """A digest of everything that the user can decide about the server, and of how it commits.
 
     If it differs from the digest of the running server (``server.Record``), that one was started with other settings, or by an earlier
-    version of this product.
+    version of this product. It ends with ``+s3`` if the server has the connector for S3 from here (``connector``).
     """
     parts = [str(spark_home()), log_store_digest(), driver_memory(), *own_coordinates()]
     parts += [f"{k}={v}" for k, v in sorted(own_settings().items())]
     if len(coordinates()) > len(own_coordinates()):  # there is a store's connector, which reads these variables when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] + ("+s3" if connector() else "")
 
 
 def write_private(path: Path, text: str) -> None:

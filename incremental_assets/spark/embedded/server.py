@@ -183,9 +183,16 @@ def ensure(state_dir: Path) -> Record:
     home.prepare()
     _started[:] = [process for process in _started if process.poll() is None]
     record = home.record()
-    if record is None:
+    if record is None or _lacks_connector(record):
         with home.lock("start.lock", fcntl.LOCK_EX):
-            record = home.record() or _start(home)
+            record = home.record()
+            if record is not None and _lacks_connector(record):
+                log.warning(
+                    "The embedded Spark server (since %s) has no connector for S3; one that has it takes its place.", record.started
+                )
+                stop(state_dir)
+                record = None
+            record = record or _start(home)
     if record.fingerprint != launch.fingerprint():
         log.warning(
             "The embedded Spark server (since %s) was started with other settings, or by an earlier version; "
@@ -194,6 +201,10 @@ def ensure(state_dir: Path) -> Record:
         )
     home.used_now()
     return record
+
+
+def _lacks_connector(record: Record) -> bool:
+    return bool(launch.connector()) and not record.fingerprint.endswith("+s3")
 
 
 def _start(home: Home) -> Record:

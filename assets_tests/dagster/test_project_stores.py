@@ -1,0 +1,40 @@
+"""What a project's files say of the object stores that Spark's server has to read.
+
+Belongs here: which ``defs.yaml`` counts. Does not belong: what the server then gets (``spark.test_spark``).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from incremental_assets.dagster.project import enter_project
+from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.spark.embedded import launch
+
+HERE, THERE = "/srv/landing", "s3://bucket/landing"
+
+
+@pytest.mark.parametrize(
+    ("path", "landing", "asks"),
+    [(HERE, "", False), (THERE, "", True), ("s3a://bucket/landing", "", True), ("{{ env.LANDING }}", THERE, True),
+     ("{{ env.LANDING }}", HERE, False)],
+)  # fmt: skip
+def test_all_processes_of_a_project_ask_for_the_same_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, landing: str, asks: bool
+) -> None:
+    """A run that loads a database alone would start a server without the connector, which the next run of the files has to end."""
+    for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT", launch.STORES):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    write_project(tmp_path / "p")
+    (tmp_path / "p" / ".env").write_text(f"LANDING={landing}\n")
+    monkeypatch.setenv("LANDING", "")
+    for name, text in (("shop", "url: postgresql://localhost/shop"), ("landing", f'path: "{path}"')):
+        (tmp_path / "p" / "defs" / name).mkdir()
+        (tmp_path / "p" / "defs" / name / "defs.yaml").write_text(f"attributes:\n  {text}\n")
+    enter_project(tmp_path / "p")
+    assert (os.environ.get(launch.STORES) == "s3") is asks
+    assert (launch.connector() == launch.S3_CONNECTOR) is asks
