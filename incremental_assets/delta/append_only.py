@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.commit_files import add_action
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.log import actions_of, newest_version, put_version
+from incremental_assets.delta.log import actions_of, commit_info, newest_version, put_version
 from incremental_assets.delta.maintenance import join_files
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.store import Folder, folder_at
@@ -75,23 +75,16 @@ class AppendOnly:
         writer.add(data)
         writer.close()
         after, now = before + 1, int(time.time() * 1000)
-        info = {
-            "timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "engineInfo": "incremental-assets",
-            "isBlindAppend": True, _COLUMNS: self._digest,
-        }  # fmt: skip
+        info = commit_info("WRITE", {"mode": "Append"}, isBlindAppend=True, **{_COLUMNS: self._digest})
         adds = [add_action(WrittenFile(*file), now) for file in writer.files]
-        while not put_version(folder, after, [{"commitInfo": info}, *adds]):
+        while not put_version(folder, after, [info, *adds]):
             newest = self._newest_as_known(folder)  # another process was first
             if newest is None:
                 writer.discard()
                 return None
             after = newest + 1
         if before // COMPACT_AFTER != after // COMPACT_AFTER:
-            with contextlib.suppress(LakeError, DeltaError, OSError):  # the rows are in the table; the next one removes more
-                delta = self.opened_to_change()
-                if delta is not None:
-                    delta.create_checkpoint()
-                    delta.cleanup_metadata()
+            self.table.tidy_log()
         return before, after
 
     def _newest_as_known(self, folder: Folder) -> int | None:

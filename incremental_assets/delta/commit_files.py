@@ -19,7 +19,7 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import moved
-from incremental_assets.delta.log import Action, LogFile, files_of, put_version
+from incremental_assets.delta.log import Action, LogFile, commit_info, files_of, put_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.properties import metadata_of
 from incremental_assets.delta.store import folder_at
@@ -122,11 +122,8 @@ def commit_files(
         changes = [file.removed(now) for file in known.values()]
     if changes and head.properties.get("delta.appendOnly") == "true":
         raise LakeError(f"{table.url} is append-only (delta.appendOnly): no row of it can be replaced. Nothing was written.")
-    info = {
-        "timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Overwrite" if changes else "Append"},
-        "engineInfo": "incremental-assets", "readVersion": head.version, "isBlindAppend": False, **user_metadata(write_batch),
-    }  # fmt: skip
-    actions: list[Action] = [{"commitInfo": info}]
+    mode = {"mode": "Overwrite" if changes else "Append"}
+    actions = [commit_info("WRITE", mode, readVersion=head.version, isBlindAppend=False, **user_metadata(write_batch))]
     if replaces_columns:
         actions.append(metadata_of(delta, schema_string=schema_string(write_batch.columns)))
     actions += [*changes, *(add_action(file, now) for file in files)]

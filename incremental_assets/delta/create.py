@@ -18,7 +18,7 @@ from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
 from incremental_assets.delta.local_write import WRITE_BY
-from incremental_assets.delta.log import write_version
+from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
@@ -83,20 +83,19 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
         return False
     if any(not name.startswith(".") and name != "_delta_log" for name in there):
         return False
-    now = int(time.time() * 1000)
     described = {"properties": json.dumps(properties), "description": write_batch.container.comment, "isManaged": "false"}
-    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": described, "engineInfo": "incremental-assets"}
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema_string(write_batch.columns),
         "partitionColumns": [],
         "configuration": properties,
-        "createdTime": now,
+        "createdTime": int(time.time() * 1000),
     }
     if write_batch.container.comment:
         metadata["description"] = write_batch.container.comment
-    return write_version(table.address, 0, [{"commitInfo": info}, {"metaData": metadata}, {"protocol": _protocol(write_batch)}])
+    info = commit_info("CREATE TABLE", described)
+    return write_version(table.address, 0, [info, {"metaData": metadata}, {"protocol": _protocol(write_batch)}])
 
 
 def _protocol(write_batch: WriteBatch) -> dict[str, Any]:

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy, LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.log import actions_of, put_version
+from incremental_assets.delta.log import actions_of, commit_info, put_version
 from incremental_assets.delta.store import folder_at, refuses_to_replace
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
@@ -290,17 +289,11 @@ def _prove(table: LakeTable) -> None:
 
 def _write(table: LakeTable, seen: _Version, state: _State) -> _Version:
     """Creates the version that follows the one that was seen, and returns it. Raises _Passed if that version exists, and as ``Folder``."""
-    now = int(time.time() * 1000)
-    info = {"timestamp": now, "operation": "SET TABLE COMMENT", "operationParameters": {}, "engineInfo": "incremental-assets"}
     mine = _Version(seen.number + 1, {**seen.metadata, "description": _text(state)}, state)
-    if not put_version(folder_at(table.address), mine.number, [{"commitInfo": info}, {"metaData": mine.metadata}]):
+    if not put_version(folder_at(table.address), mine.number, [commit_info("SET TABLE COMMENT", {}), {"metaData": mine.metadata}]):
         raise _Passed
     if mine.number % _CHECKPOINT_INTERVAL == 0:
-        with contextlib.suppress(LakeError, DeltaError, OSError):  # the version is written; the next one removes more
-            delta = table.opened_to_change()
-            if delta is not None:
-                delta.create_checkpoint()
-                delta.cleanup_metadata()
+        table.tidy_log()
     return mine
 
 

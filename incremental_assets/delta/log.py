@@ -9,6 +9,7 @@ The protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. What is
 import json
 import logging
 import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,12 @@ def _log_file(add: Mapping[str, Any]) -> LogFile:
     return LogFile(add["path"], add["size"], add["modificationTime"], add.get("stats"), dict(tags) if tags else None, kept or None)
 
 
+def commit_info(operation: str, parameters: Mapping[str, str], **more: object) -> Action:
+    """The first action of a commit of ours, which says what it does. ``operation``, ``parameters``: as Delta names the change."""
+    said = {"timestamp": int(time.time() * 1000), "operation": operation, "operationParameters": parameters}
+    return {"commitInfo": {**said, "engineInfo": "incremental-assets", **more}}
+
+
 def write_version(address: str, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
     """Writes the actions as this version of a table. Returns False if that version exists, or cannot be made so.
 
@@ -122,8 +129,8 @@ def write_version(address: str, version: int, actions: Sequence[Mapping[str, obj
 def put_version(folder: Folder, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
     """Writes the actions as this version of the table in the folder. Returns False if that version exists. Raises as ``Folder`` does.
 
-    The first action, ``commitInfo``, gets a ``txnId`` of its own, by which the version is known as that of this process where the answer of
-    an object store was lost.
+    The first action, of ``commit_info``, gets a ``txnId`` of its own, by which the version is known as that of this process where the
+    answer of an object store was lost.
 
     No character is escaped that need not be: delta-rs reads \\ud842\\udfb7 as another character than U+20BB7, and so all from U+20000 on.
     """

@@ -4,14 +4,13 @@ Belongs here: these two ways. Does not belong: what the property says, and when 
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.log import write_version
+from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
@@ -78,13 +77,7 @@ def metadata_actions(
     ``operation``, ``parameters``: how the log names the change. ``properties``: those that are set. ``schema_string``: the columns; None:
     they stay.
     """
-    info = {
-        "timestamp": int(time.time() * 1000),
-        "operation": operation,
-        "operationParameters": parameters,
-        "engineInfo": "incremental-assets",
-    }
-    return [{"commitInfo": info}, metadata_of(delta, properties=properties, schema_string=schema_string)]
+    return [commit_info(operation, parameters), metadata_of(delta, properties=properties, schema_string=schema_string)]
 
 
 def metadata_of(delta: DeltaTable, *, properties: Mapping[str, str] | None = None, schema_string: str | None = None) -> dict[str, object]:

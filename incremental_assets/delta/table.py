@@ -302,6 +302,17 @@ class LakeTable:
             self._share(known.delta)
         return known.delta
 
+    def tidy_log(self) -> None:
+        """Makes a checkpoint of the newest version, and removes the commits before it that the table's properties let go.
+
+        An error is ignored: what was committed is in the table, and the next call removes more.
+        """
+        with contextlib.suppress(LakeError, DeltaError, OSError):
+            delta = self.opened_to_change()
+            if delta is not None:
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
+
     def opened_to_change(self) -> DeltaTable | None:
         """The same as an object of the caller's own."""
         if self._local is not None:
