@@ -19,12 +19,13 @@ HERE, THERE = "/srv/landing", "s3://bucket/landing"
 @pytest.mark.parametrize(
     ("path", "landing", "asks"),
     [(HERE, "", False), (THERE, "", True), ("s3a://bucket/landing", "", True), ("{{ env.LANDING }}", THERE, True),
-     ("{{ env.LANDING }}", HERE, False)],
+     ("{{ env.LANDING }}", HERE, False), (f"{HERE} # as {THERE} was", "", False)],
 )  # fmt: skip
 def test_all_processes_of_a_project_ask_for_the_same_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, landing: str, asks: bool
 ) -> None:
-    """A run that loads a database alone would start a server without the connector, which the next run of the files has to end."""
+    """A run that loads a database alone would start a server without the connector, which the next run of the files has to end. A file
+    that cannot be read is no matter of this: loading it says so."""
     for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT", launch.STORES):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -32,9 +33,11 @@ def test_all_processes_of_a_project_ask_for_the_same_server(
     write_project(tmp_path / "p")
     (tmp_path / "p" / ".env").write_text(f"LANDING={landing}\n")
     monkeypatch.setenv("LANDING", "")
-    for name, text in (("shop", "url: postgresql://localhost/shop"), ("landing", f'path: "{path}"')):
+    for name, content in (("shop", b"\xff\xfe"), ("landing", f"attributes:\n  path: {path}\n".encode())):
         (tmp_path / "p" / "defs" / name).mkdir()
-        (tmp_path / "p" / "defs" / name / "defs.yaml").write_text(f"attributes:\n  {text}\n")
+        (tmp_path / "p" / "defs" / name / "defs.yaml").write_bytes(content)
+    (tmp_path / "p" / "defs" / "gone").mkdir()
+    (tmp_path / "p" / "defs" / "gone" / "defs.yaml").symlink_to(tmp_path / "nowhere")
     enter_project(tmp_path / "p")
     assert (os.environ.get(launch.STORES) == "s3") is asks
     assert (launch.connector() == launch.S3_CONNECTOR) is asks

@@ -178,7 +178,10 @@ def _note_stores(project: Path) -> None:
     keep_in(dagster_home(project) / _SEEN)
     for folder in (project / "defs", project / "src"):
         for file in folder.glob("**/defs.yaml"):
-            text = file.read_text(encoding="utf-8")
+            try:
+                text = re.sub(r"(?m)(^|\s)#.*", "", file.read_text(encoding="utf-8", errors="replace"))
+            except OSError:
+                continue  # who loads it says so
             named = [os.environ.get(name, "") for name in re.findall(r"\benv\.(\w+)", text)]
             if re.search(r"\bs3a?://", "\n".join([text, *named])):
                 os.environ[STORES] = "s3"

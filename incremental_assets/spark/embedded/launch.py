@@ -130,10 +130,9 @@ def _installed(package: str) -> str:
 
 
 def connector() -> tuple[str, ...]:
-    """The Maven coordinates of the connector for S3, if the lake or a folder of files is there and the user's packages have no other."""
+    """The Maven coordinates of the connector for S3, if the lake or a folder of files is there and the user's settings name no other."""
     is_asked_for = os.environ.get(STORES) == "s3" or re.match("s3a?://", os.environ.get(LAKE, "")) is not None
-    is_brought = any(":hadoop-aws:" in package for package in _own_list("spark.jars.packages"))
-    return S3_CONNECTOR if is_asked_for and not is_brought else ()
+    return S3_CONNECTOR if is_asked_for and "hadoop-aws" not in os.environ.get(CONF, "") else ()
 
 
 def coordinates() -> tuple[str, ...]:
