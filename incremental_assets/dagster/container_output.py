@@ -41,7 +41,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     for step in sync.write_batches():
         if sync.needs_spark():
             # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
-            sync.prepare_spark(scope.spark)
+            _ = scope.spark
         elif sync.is_inspected():
             scope.start_spark()
         try:

@@ -20,6 +20,7 @@ from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, WindowRead
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.spark.embedded.launch import has_other_machines
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def may_be_local(rows: int) -> bool:
     return rows <= MOST_LOCAL_ROWS and not os.environ.get(READ_BY)
 
 
-def may_be_in_files() -> bool:
-    """Whether many rows are read into files, if nothing else is against it."""
-    return os.environ.get(READ_BY) != "jdbc"
+def may_be_in_files_here() -> bool:
+    """Whether this process reads many rows into files, if nothing else is against it."""
+    return os.environ.get(READ_BY) != "jdbc" and not has_other_machines()
 
 
 class TableRows:

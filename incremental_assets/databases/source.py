@@ -322,8 +322,9 @@ class SourceDatabase(Protocol):
         """
         ...
 
-    def prepare(self, spark: "SparkSession") -> None:
-        """Lets the Spark server begin with what a read of many rows needs, without waiting for it."""
+    @property
+    def reads_into_files(self) -> bool:
+        """Whether ``SourceSnapshot.in_files`` reads such a container, if its columns permit it."""
         ...
 
     # ------------------------------------------------------------------ the snapshot

@@ -76,7 +76,7 @@ class FilesByOneReader:
     windows: Sequence[Window]
     include_nulls: bool
 
-    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
+    def reason_against(self, spark: "SparkSession | None", folder: str) -> str | None:
         return None
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "FilesByOneReader":
@@ -85,7 +85,7 @@ class FilesByOneReader:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.as_frame(spark, self.windows, self.include_nulls)
 
-    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
         writer: FilesWriter | None = None
         try:
             for batch in self.batches(self.windows, self.include_nulls):

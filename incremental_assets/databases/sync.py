@@ -28,9 +28,9 @@ from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
 from incremental_assets.databases.left_rows import left_without_key
 from incremental_assets.databases.next_state import next_state, set_back, unfilled_after
-from incremental_assets.databases.pieces import pieces_of
+from incremental_assets.databases.pieces import is_read_by_key, pieces_of
 from incremental_assets.databases.plan import TablePlan
-from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
+from incremental_assets.databases.rows import TableRows, may_be_in_files_here, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.source_checks import (
     check_fallen_back,
@@ -102,16 +102,19 @@ class TableSync(ContainerSync):
 
     def needs_spark(self) -> bool:
         by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.in_lake)
-        return not self._has_few_rows() or by_spark
+        return by_spark or not (self._has_few_rows() or self._is_loaded_here())
 
     def is_inspected(self) -> bool:
         request = self._plan.request.audit
         return request is not None and not is_audited_here(self.table, self._plan.in_lake, self.partitions, request)
 
-    def prepare_spark(self, spark: "SparkSession") -> None:
-        loads = self._whole or self._base_version is None
-        if loads and may_be_in_files() and not self._has_few_rows():
-            self._source.prepare(spark)
+    def _is_loaded_here(self) -> bool:
+        """Whether this process loads all rows of the table into files, as far as that is known before they are read."""
+        plan, source = self._plan, self._source
+        if not (self._whole or self._base_version is None) or plan.container.options.cluster:
+            return False
+        may_be = may_be_in_files_here() and source.reads_into_files
+        return may_be and not is_read_by_key(plan, source, self._definition.settings.rows_a_window)
 
     def _has_few_rows(self) -> bool:
         return may_be_local(self._source.estimate(self._plan.windows, self._plan.include_nulls))

@@ -1,9 +1,10 @@
-"""Writes a write batch by adding files that Spark's tasks have written themselves, in one commit through delta-rs.
+"""Writes a write batch by adding files into which its rows were read, in one commit past Spark.
 
 Belongs here: the rule by which a batch is written so, and the commit. Does not belong: reading the source into files
 (``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
 
-It is much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
+Tasks of Spark read them where it has other machines than this one; otherwise this process does, and no Spark server is needed. Both are
+much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
 in which the table has no row, or in place of all files of the table; everything else that deletes or changes rows is written by
 ``overwrite`` or ``merge``.
 """
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
+from incremental_assets.delta.counts import rows_in_windows
 from incremental_assets.delta.guards import expect_unmoved, newest
 from incremental_assets.delta.overwrite import overwrite
-from incremental_assets.delta.sql import cursor_value, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import BatchRows, RowsInFiles, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.spark.embedded.launch import has_other_machines
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -33,33 +35,34 @@ READ_BY = "INCREMENTAL_ASSETS_READ_BY"
 """The environment variable that says how rows are read that could be read into files: ``jdbc`` never, ``arrow`` always, and else as is
 faster for their number."""
 LEAST_ROWS = 100_000
-"""Fewer rows are read through JDBC, as starting Spark's Python workers takes a second or two."""
+"""Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two, and get no commit of their own."""
 _logged: set[tuple[str, str, str]] = set()
-"""The reasons that were logged already: each once a session and container, however many windows a load has."""
+"""The reasons that were logged already: each once a run and container, however many windows a load has."""
 
 
 def add_files(
-    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, log_info: Callable[[str], None]
+    session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch, log_info: Callable[[str], None]
 ) -> WriteResult | None:
     """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
 
-    ``log_info`` gets the reason why many rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
-    ``head``, and SourceError if the source failed or its snapshot is no longer held.
+    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets the reason why many rows are not read into
+    files. Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source failed or its
+    snapshot is no longer held.
     """
-    found = choose(spark, table, head, write_batch)
+    found = choose(session, table, head, write_batch)
     if isinstance(found, str):
         log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
-        reason = (spark.session_id, write_batch.container.label, found)
+        reason = (str(write_batch.commit_metadata.get("run_id")), write_batch.container.label, found)
         if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and reason not in _logged:
             _logged.add(reason)
             log_info(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
-        return _add(table, head, write_batch, found, spark, log_info)
+        return _add(table, head, write_batch, found, log_info)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
     # still the old one: the next sync finds these rows in the table and replaces them.
-    before = overwrite(spark, table, head, found.replaced, read_apart=write_batch.windows)
-    after = _add(table, newest(table), write_batch, found, spark, log_info)
+    before = overwrite(session(), table, head, found.replaced, read_apart=write_batch.windows)
+    after = _add(table, newest(table), write_batch, found, log_info)
     return replace(
         after,
         rows_read=before.rows_read + after.rows_read,
@@ -69,11 +72,9 @@ def add_files(
     )
 
 
-def _add(
-    table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", spark: "SparkSession", log_info: Callable[[str], None]
-) -> WriteResult:
+def _add(table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None]) -> WriteResult:
     target = target_of(_absolute(table.address), head, write_batch)
-    files = choice.added.write(spark, target)
+    files = choice.added.write(choice.tasks_of, target)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.rows.still_there()
@@ -89,35 +90,45 @@ def _add(
 class Choice:
     """How a batch is written.
 
-    ``added``: the rows to read into files, in whose place the table has none. ``replaced``: a batch of the other rows; None if there are no
-    others. ``replaces_all``: the files take the place of all that the table has.
+    ``added``: the rows to read into files, in whose place the table has none. ``tasks_of``: the Spark server whose tasks read them; None:
+    this process does. ``replaced``: a batch of the other rows; None if there are no others. ``replaces_all``: the files take the place of
+    all that the table has.
     """
 
     added: RowsInFiles
+    tasks_of: "SparkSession | None" = None
     replaced: WriteBatch | None = None
     replaces_all: bool = False
 
 
-def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
+def choose(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
     """The rows of a batch that are read into files, or the reason why all are read through JDBC and written by Spark.
 
-    The cheap questions come first; the last ones start a Python worker of Spark, and read the table.
+    The cheap questions come first; the last ones start a Python worker of Spark, where its tasks are to read, and read the table.
     """
-    setting = os.environ.get(READ_BY, "")
+    setting, by_tasks = os.environ.get(READ_BY, ""), has_other_machines()
     least = 0 if setting == "arrow" else LEAST_ROWS
     rows = write_batch.in_files
     if rows is None:
         return "these rows cannot be read into files"
     if setting == "jdbc":
         return f"{READ_BY} says so"
-    if write_batch.expected < least:
+    if by_tasks and write_batch.expected < least:
         return "there are few rows"
-    reason = reason_against(table, head, write_batch) or rows.reason_against(spark, table.address)
+    reason = reason_against(table, head, write_batch)
+    if reason is not None:
+        return reason
+    spark = session() if by_tasks else None
+    reason = rows.reason_against(spark, table.address)
     if reason is not None:
         return reason
     if _is_empty(table):
-        return Choice(rows)
-    return _in_place_of_all(table, head, write_batch, rows) if write_batch.whole else _beside_rows(spark, table, write_batch, rows, least)
+        return Choice(rows, spark)
+    if write_batch.whole:
+        found = _in_place_of_all(table, head, write_batch, rows)
+    else:
+        found = _beside_rows(session, table, head, write_batch, rows, least)
+    return found if isinstance(found, str) else replace(found, tasks_of=spark)
 
 
 def _is_empty(table: LakeTable) -> bool:
@@ -137,24 +148,24 @@ def _in_place_of_all(table: LakeTable, head: Head, write_batch: WriteBatch, rows
     return Choice(rows, replaces_all=True)
 
 
-def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, rows: RowsInFiles, least: int) -> Choice | str:
+def _beside_rows(
+    session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, least: int
+) -> Choice | str:
     """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
     identifier = write_batch.identifier
     if identifier is None or write_batch.files is not None:
         return "the rows of the table are replaced"
-    predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
-    found = spark.sql(f"SELECT {cursor_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
-    highest, count = found[0], int(found[1])
+    highest, count = rows_in_windows(session, table, head, identifier, write_batch.windows, write_batch.include_nulls)
     if count == 0:
         return Choice(rows)
     if not write_batch.divisible:
         return "rows of the table are replaced"
-    below, above = _divided(write_batch.windows, None if highest is None else int(highest) + 1)
+    below, above = _divided(write_batch.windows, None if highest is None else highest + 1)
     if not above or write_batch.expected - count < least:
         return "most of the rows replace others"
     below_rows = _RowsBelow(write_batch.rows, rows.part(below, write_batch.include_nulls))
     part = replace(write_batch, windows=below, expected=count, rows=below_rows)
-    return Choice(rows.part(above, False), part)
+    return Choice(rows.part(above, False), replaced=part)
 
 
 @dataclass(frozen=True)

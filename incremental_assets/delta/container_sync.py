@@ -51,10 +51,6 @@ class ContainerSync(ABC):
         """Whether Spark will be asked by ``inspect``, after the commit, even where the commit does not need it."""
         return False
 
-    def prepare_spark(self, spark: "SparkSession") -> None:
-        """Lets the Spark server begin with what the next batch will need, without waiting for it."""
-        return None
-
     @abstractmethod
     def write_batches(self) -> Iterator[AbstractContextManager[WriteBatch]]:
         """The write batches. Each is a context manager that holds a snapshot of the source while its batch is committed."""

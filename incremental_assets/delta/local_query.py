@@ -21,16 +21,16 @@ MOST_ROWS = 10_000_000
 """A table with more rows is queried by Spark, whose workers share the work."""
 
 
-def readable_here(table: LakeTable, version: int | None = None) -> DeltaTable | None:
+def readable_here(table: LakeTable, version: int | None = None, most_rows: int | None = MOST_ROWS) -> DeltaTable | None:
     """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows, or has not got
-    that version any more."""
+    that version any more. ``most_rows``: a table with more rows counts as one of these; None: it does not."""
     try:
         delta = table.opened() if version is None else table.opened_at(version)
     except LakeError:
         if version is None:
             raise
         return None
-    if delta is None or delta.count() > MOST_ROWS:
+    if delta is None or (most_rows is not None and delta.count() > most_rows):
         return None
     protocol = delta.protocol()
     plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}

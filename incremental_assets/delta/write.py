@@ -59,7 +59,7 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
         else:
             outcome, by_spark = _write_here(table, head, write_batch, in_table), False
         if isinstance(outcome, LocalComparison) or outcome is None:
-            outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
+            outcome, by_spark = _write_many(spark, table, head, write_batch, outcome, log)
         is_written = outcome.data_version > head.version
         table.follow()
         is_ours = [c.commit_metadata == write_batch.commit_metadata for c in table.data_commits_since(head.version)]
@@ -95,19 +95,19 @@ def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, in_table:
     return write_here(table, head, in_table, compared) or compared
 
 
-def _write_by_spark(
-    spark: "SparkSession",
+def _write_many(
+    spark: Callable[[], "SparkSession"],
     table: LakeTable,
     head: Head,
     write_batch: WriteBatch,
     compared: LocalComparison | None,
     log: Callable[[str], None],
 ) -> tuple[WriteResult, bool]:
-    """Writes a batch by Spark. The second result is whether Spark has also committed it."""
+    """Writes a batch whose rows are many, or that Spark has to write. The second result is whether Spark has also committed it."""
     if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
-        return merge(spark, table, head, write_batch, compared), True
+        return merge(spark(), table, head, write_batch, compared), True
     added = None if compared is not None else add_files(spark, table, head, write_batch, log)
-    return (added, False) if added is not None else (overwrite(spark, table, head, write_batch, compared), True)
+    return (added, False) if added is not None else (overwrite(spark(), table, head, write_batch, compared), True)
 
 
 def _session(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch) -> "SparkSession":

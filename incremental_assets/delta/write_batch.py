@@ -150,13 +150,16 @@ class StagedFiles:
 
 
 class RowsInFiles(Protocol):
-    """The rows of a write batch, as a source can read them into files of the table itself."""
+    """The rows of a write batch, as a source can read them into files of the table itself.
 
-    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
-        """Why the source or the Spark server cannot do it, in a table's folder; None if they can."""
+    ``spark``: the server whose tasks do it; None: this process does.
+    """
+
+    def reason_against(self, spark: "SparkSession | None", folder: str) -> str | None:
+        """Why that is not possible, in a table's folder; None if it is."""
         ...
 
-    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
         """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
         ...
 

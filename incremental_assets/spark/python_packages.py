@@ -4,9 +4,7 @@ Belongs here: asking the server once a session. Does not belong: what the packag
 """
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,8 +14,8 @@ from incremental_assets.spark.exceptions import spark_exception
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_answers: dict[tuple[str, tuple[str, ...]], "Future[str | None]"] = {}
-"""The answer of each session, by the session's id and the packages that were asked for, from the question on."""
+_answers: dict[tuple[str, tuple[str, ...]], str | None] = {}
+"""The answer of each session, by the session's id and the packages that were asked for."""
 
 
 def missing_packages(spark: "SparkSession", modules: tuple[str, ...]) -> str | None:
@@ -25,25 +23,10 @@ def missing_packages(spark: "SparkSession", modules: tuple[str, ...]) -> str | N
 
     A worker is started and asked once a session.
     """
-    ask_for_packages(spark, modules)
-    return _answers[spark.session_id, modules].result()
-
-
-def ask_for_packages(spark: "SparkSession", modules: tuple[str, ...]) -> None:
-    """Starts a worker and asks it, without waiting for the answer, unless that was done before: it takes two seconds and more."""
     key = (spark.session_id, modules)
-    if key in _answers:
-        return
-    answer = _answers[key] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(_ask(spark, modules))
-        except BaseException as error:  # noqa: BLE001 it is raised where the answer is waited for
-            answer.set_exception(error)
-
-    # If the run ends before the answer is there, nothing waits for this thread.
-    threading.Thread(target=ask, name="python packages", daemon=True).start()
+    if key not in _answers:
+        _answers[key] = _ask(spark, modules)
+    return _answers[key]
 
 
 def _ask(spark: "SparkSession", modules: tuple[str, ...]) -> str | None:

@@ -109,8 +109,9 @@ class JdbcSource(JdbcReader):
         """None: a value that no type of the lake can hold fails the read."""
         return ()
 
-    def prepare(self, spark: "SparkSession") -> None:
-        return None
+    @property
+    def reads_into_files(self) -> bool:
+        return False
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:

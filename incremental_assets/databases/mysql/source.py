@@ -28,8 +28,6 @@ from incremental_assets.databases.staged_files import StagedFrames
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.connect.session import SparkSession
-
 
 class MySQLSource(MySQLReader):
     """The ``SourceDatabase`` of one container in MySQL. ``zero_dates_are_null``: zero dates become NULL, and are not refused."""
@@ -52,8 +50,9 @@ class MySQLSource(MySQLReader):
     def change_log(self, slot: str) -> ChangeLog:
         raise ConfigurationError(f"{self.container.label}: the log of MySQL and MariaDB cannot be followed.")
 
-    def prepare(self, spark: "SparkSession") -> None:
-        return None
+    @property
+    def reads_into_files(self) -> bool:
+        return True
 
     def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> "MySQLSnapshot":
         return MySQLSnapshot(self, container, text_columns)

@@ -1,11 +1,11 @@
-"""Reads the rows of an exported snapshot into files of a Delta table, by tasks of Spark that are connected to PostgreSQL themselves.
+"""Reads the rows of an exported snapshot into files of a Delta table: by tasks of Spark or by threads, each with a connection of its own.
 
-Belongs here: whether a container can be read so, and what each task is given. Does not belong: what a task does (``arrow_task``), how
+Belongs here: whether a container can be read so, and what each reader is given. Does not belong: what a reader does (``arrow_task``), how
 columns are read as Arrow (``arrow_columns``), the commit (``delta.add_files``), and the read through JDBC (``extract``).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from incremental_assets.databases.postgres.arrow_task import (
     RESULT,
     SOURCE_FAILED,
     ReadTask,
+    SourceFailed,
     run_task,
     source_message,
 )
+from incremental_assets.databases.postgres.arrow_threads import read_by_threads
 from incremental_assets.databases.postgres.cuts import file_cuts
 from incremental_assets.databases.postgres.extract import read_windows
 from incremental_assets.databases.postgres.reader import PostgresReader
@@ -40,7 +42,7 @@ PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql")
 """What a task imports."""
 TRAVELLING = (arrow_task, parquet_files, store)
 """The modules that travel with the tasks, which run where this project need not be installed."""
-_KINDS = (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW)
+KINDS = (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW)
 """What is read so. A view may take minutes to its first row for each of its parts, and a foreign table's rows are on another server."""
 
 
@@ -50,11 +52,12 @@ class PostgresFiles:
     def __init__(self, reader: PostgresReader, carried: Sequence[Carried], read: WindowRead) -> None:
         self._reader, self._carried, self._read = reader, carried, read
 
-    def reason_against(self, spark: "SparkSession", folder: str) -> str | None:
+    def reason_against(self, spark: "SparkSession | None", folder: str) -> str | None:
         container = self._reader.container
-        if container.kind not in _KINDS:
+        if container.kind not in KINDS:
             return f"it is a {container.kind.value}"
-        return reason_against_arrow(self._reader, self._carried) or missing_packages(spark, (*PACKAGES, *packages_of(folder)))
+        reason = reason_against_arrow(self._reader, self._carried)
+        return missing_packages(spark, (*PACKAGES, *packages_of(folder))) if reason is None and spark is not None else reason
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "PostgresFiles":
         return PostgresFiles(self._reader, self._carried, replace(self._read, windows=windows, include_nulls=include_nulls))
@@ -62,15 +65,31 @@ class PostgresFiles:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return read_windows(spark, self._reader, self._carried, self._read)
 
-    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
+        task = self._task(target)
+        return self._by_threads(task) if spark is None else self._by_tasks(spark, task)
+
+    def _by_tasks(self, spark: "SparkSession", task: ReadTask) -> Sequence[WrittenFile]:
         from pyspark import cloudpickle
 
         for module in TRAVELLING:
             cloudpickle.register_pickle_by_value(module)
-        task = self._task(target)
-        with _source_errors(self._reader):
+        try:
             found = spark.range(0, task.tasks, 1, task.tasks).mapInArrow(run_task(task), RESULT).collect()
+        except spark_exception() as error:
+            if SOURCE_FAILED not in str(error):
+                raise
+            raise self._failure(error) from error
         return files_of(found, len(task.read.queries), self._reader.container.label)
+
+    def _by_threads(self, task: ReadTask) -> Sequence[WrittenFile]:
+        try:
+            return [WrittenFile(*file) for file in read_by_threads(task, os.cpu_count() or 1)]
+        except SourceFailed as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> SourceError:
+        return self._reader.read_failure(source_message(error), "the source failed while it was read")
 
     def _task(self, target: FilesTarget) -> ReadTask:
         cuts, tasks = file_cuts(self._reader, self._read)
@@ -88,14 +107,3 @@ def files_of(found: Sequence[Any], ranges: int, label: str) -> Sequence[WrittenF
     if ended != list(range(ranges)):
         raise SourceError(f"{label}: Spark's tasks returned the ranges {ended} of {ranges}; nothing was committed. Sync again.")
     return [WrittenFile(row.path, row.size, row.rows, row.stats) for row in found if row.path is not None]
-
-
-@contextmanager
-def _source_errors(reader: PostgresReader) -> Iterator[None]:
-    """Raises the error of a task that the source is to blame for as SourceError."""
-    try:
-        yield
-    except spark_exception() as error:
-        if SOURCE_FAILED not in str(error):
-            raise
-        raise reader.read_failure(source_message(error), "the source failed while Spark was reading") from error

@@ -128,22 +128,27 @@ def keep_freed_memory() -> None:
 
 def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
     """Reads ranges one after another over one connection. Raises SourceFailed."""
+    with connected(task.read) as reader:
+        for number in ranges:
+            yield _result(number, read_range(task, reader, number))
+
+
+def read_range(task: ReadTask, reader: "SnapshotReader", number: int) -> "list[tuple[str, int, int, str]]":
+    """Reads one range into files (``FilesWriter.files``). Raises what ``SnapshotReader`` does, and SourceFailed."""
     columns = task.read.columns
     schema = schema_of(columns)
+    writer = FilesWriter(task.into, schema, task.sort, task.indexed)
     try:
-        with connected(task.read) as reader:
-            for number in ranges:
-                writer = FilesWriter(task.into, schema, task.sort, task.indexed)
-                try:
-                    for batch in reader.batches(task.read.queries[number]):
-                        writer.add(in_lake(batch, columns, schema))
-                    writer.close()
-                except BaseException:
-                    writer.discard()
-                    raise
-                yield _result(number, writer.files)
+        for batch in reader.batches(task.read.queries[number]):
+            writer.add(in_lake(batch, columns, schema))
+        writer.close()
     except UnexpectedValue as error:
+        writer.discard()
         raise SourceFailed(f"{SOURCE_FAILED}{error}; INCREMENTAL_ASSETS_READ_BY=jdbc reads it otherwise{END_OF_MESSAGE}") from None
+    except BaseException:
+        writer.discard()
+        raise
+    return writer.files
 
 
 class SnapshotReader:

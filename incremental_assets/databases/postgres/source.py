@@ -12,7 +12,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.databases.postgres.arrow_files import PACKAGES, PostgresFiles
+from incremental_assets.databases.postgres.arrow_files import KINDS, PostgresFiles
 from incremental_assets.databases.postgres.arrow_rows import read_rows
 from incremental_assets.databases.postgres.capture.change_log import PostgresChangeLog
 from incremental_assets.databases.postgres.extract import (
@@ -28,7 +28,6 @@ from incremental_assets.databases.postgres.infinite import explained, infinite_c
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
-from incremental_assets.spark.python_packages import ask_for_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -44,8 +43,9 @@ class PostgresSource(PostgresReader):
     def change_log(self, slot: str) -> PostgresChangeLog:
         return PostgresChangeLog(self, slot)
 
-    def prepare(self, spark: "SparkSession") -> None:
-        ask_for_packages(spark, PACKAGES)
+    @property
+    def reads_into_files(self) -> bool:
+        return self.container.kind in KINDS
 
     def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> "PostgresSnapshot":
         return PostgresSnapshot(self, container, text_columns)

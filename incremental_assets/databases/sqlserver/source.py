@@ -26,7 +26,7 @@ from incremental_assets.databases.sqlserver.types import carried_columns
 from incremental_assets.databases.staged_files import StagedFrames
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.session import SparkSession
+    pass
 
 
 class SQLServerSource(SQLServerReader):
@@ -50,8 +50,9 @@ class SQLServerSource(SQLServerReader):
     def change_log(self, slot: str) -> ChangeLog:
         raise ConfigurationError(f"{self.container.label}: the log of SQL Server cannot be followed.")
 
-    def prepare(self, spark: "SparkSession") -> None:
-        return None
+    @property
+    def reads_into_files(self) -> bool:
+        return True
 
     def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> "SQLServerSnapshot":
         return SQLServerSnapshot(self, container, text_columns)

@@ -85,6 +85,11 @@ def own_settings() -> dict[str, str]:
     return settings
 
 
+def has_other_machines() -> bool:
+    """Whether Spark's tasks may run on other machines than this one: SPARK_REMOTE names a server, or ``spark.master`` a cluster."""
+    return bool(os.environ.get("SPARK_REMOTE")) or not own_settings().get("spark.master", "local").startswith("local")
+
+
 def driver_memory() -> str:
     """The heap size of the JVM, such as ``4096m``: INCREMENTAL_ASSETS_SPARK_MEMORY if it is set.
 
