@@ -406,6 +406,13 @@ MUTANTS = (
         "test_parquet_files.py::test_bounds_are_exact",
     ),
     Mutant(
+        "Of several threads only the files of the last one are committed",
+        "databases/postgres/arrow_threads.py",
+        "self.files += found",
+        "self.files = found",
+        "test_arrow_path.py::test_each_value_is_found_by_itself",
+    ),
+    Mutant(
         "A range that Spark has read twice is committed twice",
         "databases/postgres/arrow_files.py",
         "    if ended != list(range(ranges)):\n",

@@ -1,4 +1,4 @@
-"""First loads whose rows Spark's tasks read over ADBC into files, with one commit of this process: the same rows as through JDBC.
+"""First loads whose rows are read over ADBC into files, by threads or by Spark's tasks, with one commit: the same rows as through JDBC.
 
 Belongs here: what this way of reading could alter, lose or double, and when it must not be taken. Does not belong: what both ways have in
 common (``test_sync``, ``test_types``).
@@ -17,7 +17,7 @@ from incremental_assets.databases.postgres import infinite
 from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.table import STATE_PROPERTY
-from incremental_assets.spark.session import open_session
+from incremental_assets.spark.session import ensure_server, open_session
 
 MakeProject = Callable[..., Project]
 
@@ -27,6 +27,14 @@ def arrow(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> MakeProject:
     """Makes projects that read into files whatever can be read so, however few rows there are."""
     monkeypatch.setenv(READ_BY, "arrow")
     return project
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def by(request: pytest.FixtureRequest, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads: threads of the sync's process or, as on a cluster, tasks of a server that SPARK_REMOTE names."""
+    if request.param == "tasks":
+        monkeypatch.setenv("SPARK_REMOTE", ensure_server(spark_home))
+    return str(request.param)
 
 
 def engines(project: Project, name: str) -> list[str]:
@@ -90,7 +98,7 @@ SKIPPED = {"id", "i8", "i2", "n9", "n18", "n38", "d", "ts", "tz"}
 """Columns by which a reader can tell from the statistics which file has a row."""
 
 
-def test_each_value_is_found_by_itself(arrow: MakeProject, spark_home: Path) -> None:
+def test_each_value_is_found_by_itself(arrow: MakeProject, spark_home: Path, by: str) -> None:
     """A statistic that is wrong in the last digit hides rows from a predicate, and makes a MERGE double them."""
     made = arrow(incremental=["public.t:id:integer"], containers={"t": {"readers": 4}})
     made.execute(f"create table t ({COLUMNS}); insert into t select {VALUES} from generate_series(1, 400) i")
@@ -196,7 +204,7 @@ def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject
     made.assert_equal("t")
 
 
-def test_a_source_that_fails_in_a_task(arrow: MakeProject) -> None:
+def test_a_source_that_fails_while_it_is_read(arrow: MakeProject, by: str) -> None:
     """A load would look as if it were complete, a table would keep half of it, or the password would be in a log."""
     made = arrow(containers={"t": {"where": "1000 / (id - 5) < 5000"}})
     made.execute("create table t (id int primary key); insert into t select generate_series(1, 9)")
@@ -211,6 +219,20 @@ def test_a_source_that_fails_in_a_task(arrow: MakeProject) -> None:
     password = made.source.info.password
     said = "\n".join(path.read_text(errors="replace") for path in made.spark_home.rglob("*.log*"))
     assert password and password not in said and password not in json.dumps(failed)
+
+
+SLEEPING = "select count(*) from pg_stat_activity where state = 'active' and query like '%pg_sleep%' and pid <> pg_backend_pid()"
+
+
+def test_where_one_reader_fails_the_others_are_ended(arrow: MakeProject) -> None:
+    """The sync would wait for queries whose rows nobody wants, for hours, and leave their files in the table's folder."""
+    fails_or_waits = "case when id < 50 then 1 / (id - 10) > -5 when id > 350 then pg_sleep(300) is not null else true end"
+    made = arrow(containers={"t": {"readers": 4, "where": fails_or_waits}})
+    made.execute(f"create table t ({COLUMNS}); insert into t select {VALUES} from generate_series(1, 400) i")
+    failed = made.one("t", ok=False)
+    assert failed["status"] == "failed" and "division by zero" in failed["message"], failed["message"]
+    assert made.source.execute(SLEEPING).fetchall() == [(0,)]
+    assert not list(Path(made.table("t").url).glob("*.parquet"))
 
 
 NUMBERED = "create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i"
