@@ -4,7 +4,7 @@ Belongs here: this write, and the rule when it may stand in for a MERGE. Does no
 
 It takes half the time of a MERGE, which joins the rows with the table in both directions. But it takes its columns for keys on trust. NULL
 keys, and keys that the given rows have twice, would silently be in the table twice. A Spark server that does not know the option would
-overwrite the whole table. See docs/decisions/replace-using.md.
+overwrite the whole table. See docs/decisions/ways-of-writing.md.
 """
 
 import json
