@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "The watermark is not stored after the rows",
         "delta/write.py",
-        "        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)\n",
+        "        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version)\n",
         "",
         "test_sync.py::test_only_what_is_new_is_read",
     ),
@@ -225,10 +225,17 @@ MUTANTS = (
     ),
     Mutant(
         "A skip does not ask whether the lake is as it was left",
-        "databases/plan.py",
-        "if found != state.fingerprint or not table.is_as_left(state.data_version):",
-        "if found != state.fingerprint:",
+        "databases/stored_state.py",
+        "return replace(state, fingerprint=None, read_at=None)",
+        "return state",
         "test_stages.py::test_rows_that_somebody_deleted_from_the_lake_come_back",
+    ),
+    Mutant(
+        "Another commit of the same number is taken for the one that left the rows",
+        "delta/table.py",
+        "if state.data_commit not in (None, found[-1].id):",
+        "if False:",
+        "test_left.py::test_rows_of_a_commit_that_was_replaced_by_another_of_its_number_come_back",
     ),
     Mutant(
         "Spark's readers do not join the exported snapshot",

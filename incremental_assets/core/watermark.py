@@ -165,7 +165,8 @@ class TableState:
     not, or not yet. ``cut``: ``Container.cut`` when all rows were last reported to Dagster; None if an earlier version wrote the state.
     ``padded``: ``Container.padded`` at the last sync; None if there was no such column, or if an earlier version wrote the state.
     ``unplaced``: how many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's
-    ``where:`` then.
+    ``where:`` then. ``data_commit``: the id of the commit ``data_version``, which tells it from another one of that number; None if there
+    is none, or if an earlier version wrote the state.
     """
 
     identifier: str
@@ -197,6 +198,7 @@ class TableState:
     cut: str | None = None
     padded: Mapping[str, str] | None = None
     unplaced: LeftOut = (0, "")
+    data_commit: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -204,6 +206,15 @@ class TableState:
         ``event`` is None if the event log has none. The result is None if the table itself has no watermark.
         """
         return self.watermark if self.watermark is None or event is None else min(self.watermark, event)
+
+    def of_unknown_rows(self) -> "TableState":
+        """The state where the table does not have the commit that it names, so that nothing is known of the rows that are there."""
+        return replace(self, watermark=None, pending=(), fingerprint=None, loaded=False, capture=None)
+
+    @property
+    def is_of_unknown_rows(self) -> bool:
+        """Whether it is one of ``of_unknown_rows``: a table that was never loaded has no commit of rows."""
+        return not self.loaded and self.data_version is not None
 
     def to_json(self, cursor_type: CursorType | None, axis: Identifier | None = None) -> str:
         """The state as JSON. It is exact: a watermark is ISO 8601 text or an integer, never a float.
@@ -270,6 +281,8 @@ class TableState:
             data["padded"] = dict(self.padded)
         if self.unplaced[0]:
             data["unplaced"] = list(self.unplaced)
+        if self.data_commit is not None:
+            data["data_commit"] = self.data_commit
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -338,6 +351,7 @@ class TableState:
             read_at=data.get("read_at"),
             cut=data.get("cut"),
             unplaced=tuple(data.get("unplaced", (0, ""))),
+            data_commit=data.get("data_commit"),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

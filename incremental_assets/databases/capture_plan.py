@@ -19,9 +19,9 @@ from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.source_checks import check_readable, read_otherwise
-from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another
+from incremental_assets.databases.stored_state import ANOTHER, checked_state, compared_relation, is_another, without_watermark
 from incremental_assets.delta.properties import is_set_without_spark
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import LakeTable, Left
 
 IDLE_BYTES = 16 << 20
 """How much log may come to lie behind an idle container before its position is moved, by a small commit. PostgreSQL keeps and removes its
@@ -75,7 +75,7 @@ def make_capture_plan(
         return plan(Action.LOAD, "first sync: loads the whole container", (domain,), nulls)
     if state is None or not state.loaded:
         empty = state is not None and head.version == 0
-        return plan(Action.LOAD, "loads the whole container: the table has no state yet", (domain,), nulls, whole=not empty)
+        return plan(Action.LOAD, f"loads the whole container: {without_watermark(state)}", (domain,), nulls, whole=not empty)
     if request.mode is Mode.REFRESH:
         return plan(Action.LOAD, "loads the whole container anew: all of it is to be refreshed", (domain,), nulls, whole=True)
     position = state.capture
@@ -128,7 +128,7 @@ def gap_of(position: CapturePosition | None, now: LogState, source: SourceDataba
 
 def _foreign_rows(container: Container, table: LakeTable, state: TableState) -> str | None:
     """Another program has changed rows of the Delta table, which nothing in the log would undo."""
-    if table.is_as_left(state.data_version) or state.data_version is None:
+    if state.data_version is None or table.left(state) is Left.THERE:
         return None
     for commit in table.data_commits_since(state.data_version):
         if commit.commit_metadata.get("container") != container.label and commit.operation != "RESTORE":

@@ -20,11 +20,10 @@ from incremental_assets.databases.hidden_rows import policies_read
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.recreated import relation_after
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.delta.table import LakeTable
 
 
 def next_state(
-    plan: TablePlan, source: SourceDatabase, table: LakeTable, container: Container, before: TableState, scope: RowScope, moved: Advance
+    plan: TablePlan, source: SourceDatabase, container: Container, before: TableState, scope: RowScope, moved: Advance
 ) -> TableState:
     """The state after the rows of the scope were read, in the snapshot that is held, where the fingerprint is computed.
 
@@ -42,9 +41,9 @@ def next_state(
         container.identifier is None
         or (bool(scope.windows) and covered_from(scope.windows, lag_windows[0].lower) is True and (scope.include_nulls or not nulls))
     )
-    # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has changed
-    # the table's rows. Without a fingerprint the next sync reads the lag window again.
-    kept = before.fingerprint if moved.watermark == before.watermark and table.is_as_left(before.data_version) else None
+    # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays. Without a fingerprint the
+    # next sync reads the lag window again.
+    kept = before.fingerprint if moved.watermark == before.watermark else None
     beside_others = before.loaded and plan.is_of_chosen_partitions
     return replace(
         before,

@@ -43,6 +43,8 @@ from incremental_assets.databases.stored_state import (
     is_doubted,
     lake_keyed,
     noted,
+    with_commit,
+    without_watermark,
 )
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable
@@ -184,17 +186,18 @@ def make_plan(
     # partitions replaces only those, so it needs no watermark.
     if head is not None and (state is None or not state.loaded) and (asked_all or request.mode is Mode.INCREMENTAL):
         empty = state is not None and head.version == 0  # an earlier first load was killed before its first commit of rows
-        return load("loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
+        return load(f"loads the whole container: {without_watermark(state)}", domain, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
         elsewhere = loaded_elsewhere(container, table, source)
         return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls, warnings=(*said, *elsewhere))
     if container.identifier is None:
-        reason = _not_due(container, table, state, request) if request.mode is Mode.INCREMENTAL else None
+        reason = _not_due(container, state, request) if request.mode is Mode.INCREMENTAL else None
         if reason:
             return plan(Action.SKIP, reason, domain, True)
-        reason = _unchanged(container, source, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
+        reason = _unchanged(container, source, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
-            return replace(plan(Action.SKIP, reason, domain, True), confirmed=with_point(source, state, table, None))
+            learned = with_commit(state, table, with_point(source, state, table, None))
+            return replace(plan(Action.SKIP, reason, domain, True), confirmed=learned)
         return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", domain, True)
     if request.mode is Mode.REFRESH:
         if request.keys is None:
@@ -226,7 +229,7 @@ def make_plan(
     if state is not None and state.pending and state.watermark == watermark:
         reason, learned = _unchanged_but_pending(container, source, table, state, nulls)
     else:
-        reason = _unchanged(container, source, table, state, (lag_window,), nulls)
+        reason = _unchanged(container, source, state, (lag_window,), nulls)
     if reason:
         if container.identifier.sequence is not None:
             # Rows that a sequence numbers which was set back come below the lag window, where no fingerprint sees them.
@@ -243,7 +246,7 @@ def make_plan(
             reason += f"; {fallen_back(container)}"
         reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
-        learned = with_point(source, state, table, learned)
+        learned = with_commit(state, table, with_point(source, state, table, learned))
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 
@@ -271,10 +274,10 @@ def _sweeps(container: Container, state: TableState | None, request: Request) ->
     return f"looks for deleted rows ({before})"
 
 
-def _not_due(container: Container, table: LakeTable, state: TableState | None, request: Request) -> str | None:
+def _not_due(container: Container, state: TableState | None, request: Request) -> str | None:
     """Why a container that is read whole at intervals (``every``) is not read now; None if it is. An audit compares what is there now."""
     every = container.options.every
-    if every is None or state is None or request.audit is not None or not table.is_as_left(state.data_version):
+    if every is None or state is None or request.audit is not None:
         return None
     if is_due(state.read_at, every, time.time_ns() // 1000):
         return None
@@ -284,17 +287,17 @@ def _not_due(container: Container, table: LakeTable, state: TableState | None, r
 
 
 def _unchanged(
-    container: Container, source: SourceDatabase, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
+    container: Container, source: SourceDatabase, state: TableState | None, windows: Sequence[Window], nulls: bool
 ) -> str | None:
     """The reason why there is nothing to do, with numbers; None if there is something to do.
 
-    There is nothing to do if the source computes the same fingerprint for ``windows`` as at the last sync, and the Delta table has the rows
-    that the last sync left.
+    There is nothing to do if the source computes the same fingerprint for ``windows`` as at the last sync. A state without one has none, or
+    the Delta table does not have the rows that the last sync left (``checked_state``).
     """
     if state is None or state.fingerprint is None:
         return None
     found = source.fingerprint(windows, nulls)
-    if found != state.fingerprint or not table.is_as_left(state.data_version):
+    if found != state.fingerprint:
         return None
     rows = int(state.fingerprint.split(".")[0])
     if container.identifier is None:
@@ -321,14 +324,14 @@ def _unchanged_but_pending(
     moved = advance(state.watermark, state.pending, highest.value, held_by, now, True, highest.withheld)
     old, new = container.lag_window.window(state.watermark), container.lag_window.window(moved.watermark)
     if new == old:
-        reason = _unchanged(container, source, table, state, (old,), nulls)
+        reason = _unchanged(container, source, state, (old,), nulls)
         struck = replace(state, pending=moved.pending)
         return reason, struck if reason and struck != state else None
     # Where the new watermark cannot be stored without Spark, a sync reads the lag window once more, and Spark stores the watermark.
     if not is_set_without_spark(table):
         return None, None
     with source.snapshot():
-        reason = _unchanged(container, source, table, state, (old,), nulls)
+        reason = _unchanged(container, source, state, (old,), nulls)
         if reason is None:
             return None, None
         fingerprint = source.fingerprint((new,), nulls)

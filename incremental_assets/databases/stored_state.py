@@ -4,6 +4,8 @@ Belongs here: the refusals of a table that was filled otherwise than the contain
 text (``core.watermark``), and what a sync stores (``next_state``).
 """
 
+from dataclasses import replace
+
 from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import RebuildNeeded
@@ -13,7 +15,7 @@ from incremental_assets.core.plan import Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.delta.properties import is_set_without_spark
-from incremental_assets.delta.table import Head, LakeTable, expect_owner
+from incremental_assets.delta.table import Head, LakeTable, Left, expect_owner
 
 ANOTHER = "its table was dropped and created anew"
 DOUBTED = "its table, or one of its columns, may be another one under its name"
@@ -44,8 +46,11 @@ def checked_state(
     request: Request,
     proved: Relation | None = None,
 ) -> TableState | None:
-    """The sync state in the table's property; None if there is no table or no state. ``relation``: ``compared_relation``. ``proved``: that
-    of a source's table whose rows were found equal to those in the lake.
+    """The sync state in the table's property, as far as it holds; None if there is no table or no state. ``relation``:
+    ``compared_relation``. ``proved``: that of a source's table whose rows were found equal to those in the lake.
+
+    If rows of the table may have been changed since, the state has neither a fingerprint nor the time of a read, so that rows are read
+    again. If the table does not have the commit that the state names, it is ``of_unknown_rows``.
 
     Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
     more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
@@ -73,7 +78,33 @@ def checked_state(
     check_key(container, state)
     if state.start != fresh_state(container, "").start:
         raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
-    return state
+    match table.left(state):
+        case Left.THERE:
+            return state
+        case Left.CHANGED:
+            return replace(state, fingerprint=None, read_at=None)
+        case Left.REPLACED:
+            return state.of_unknown_rows()
+
+
+def without_watermark(state: TableState | None) -> str:
+    """Why a table that exists is loaded whole, in words: no state tells which rows it has."""
+    if state is None or not state.is_of_unknown_rows:
+        return "the table carries no watermark yet"
+    return f"the commit of its last sync, version {state.data_version}, is gone, and another one has its number"
+
+
+def with_commit(state: TableState | None, table: LakeTable, learned: TableState | None) -> TableState | None:
+    """The state to store although nothing is to be done: with the id of its commit, of which earlier versions of this product have stored
+    the number alone.
+
+    ``learned``: what is to be stored anyway.
+    """
+    known = learned or state
+    if known is None or known.data_version is None or known.data_commit is not None:
+        return learned
+    found = table.commit(known.data_version)
+    return learned if found is None else noted(table, learned, known, replace(known, data_commit=found.id))
 
 
 def another_source(container: Container, head: Head, database: str) -> str | None:

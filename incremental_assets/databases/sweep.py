@@ -202,6 +202,6 @@ def _key(container: Container, head: Head) -> list[Column]:
 
 def swept_batch(write_batch: WriteBatch, outcome: WriteResult) -> WriteBatch:
     """The batch of the commit in which a sweep removes rows, after that of the rows: ``write_batch``, with this outcome."""
-    state = replace(write_batch.state, data_version=outcome.data_version, swept_at=time.time_ns() // 1000)
+    state = replace(outcome.named_in(write_batch.state), swept_at=time.time_ns() // 1000)
     metadata = {**write_batch.commit_metadata, "action": "sweep"}
     return replace(write_batch, base_version=outcome.version, state=state, allow_empty=True, commit_metadata=metadata, whole=False)

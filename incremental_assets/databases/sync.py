@@ -263,7 +263,7 @@ class TableSync(ContainerSync):
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)
         self.result.warnings += unknown_policies(container, self._source, before)
-        after = next_state(self._plan, self._source, self.table, container, before, scope, moved)
+        after = next_state(self._plan, self._source, container, before, scope, moved)
         self.result.messages += unknown_numbers(container, before, after)
         self.result.warnings += set_back(self._plan, container, before, after)
         return after
@@ -385,7 +385,7 @@ class TableSync(ContainerSync):
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
         last = self._swept.result if self._swept is not None else outcome
-        state = self._confirmed(replace(self._written, data_version=last.data_version))
+        state = self._confirmed(last.named_in(self._written))
         if state.unfilled != self._written.unfilled:
             text = state.to_json(self._container.cursor_type, self._container.partitioned_on)
             set_property(spark, self.table, STATE_PROPERTY, text, last.version)
@@ -405,7 +405,7 @@ class TableSync(ContainerSync):
             self.result.add(self._swept.result)
             self._note_partitions(self._swept.values)
         before = self._state.unfilled if self._state is not None else None
-        self._state = self._confirmed(replace(write_batch.state, data_version=outcome.data_version))
+        self._state = self._confirmed(outcome.named_in(write_batch.state))
         after = self._state.unfilled
         self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started

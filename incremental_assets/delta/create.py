@@ -39,7 +39,7 @@ def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_ba
     returns a session and is called only if Spark has to do it.
     """
     container = write_batch.container
-    nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
+    nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None, data_commit=None)
     properties = _properties(container, write_batch.columns, nothing.to_json(container.cursor_type, container.partitioned_on))
     if not _is_left_to_spark(table, write_batch) and _create_here(table, write_batch, properties):
         return

@@ -53,17 +53,20 @@ def remove_keys(
             here = delete_here(table, head, write_batch, gone) if not there else None
             by_spark = here is None
             result = here or merge_keys(spark(), table, head, write_batch, gone, there)
-            if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
+            newer = table.data_commits_since(head.version)
+            if any(c.commit_metadata != write_batch.commit_metadata for c in newer):
                 set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
                 raise moved(container.label, table, "the watermark stays")
-            data_version = result.data_version
+            own = next((c for c in newer if c.version == result.data_version), None)
+            result = replace(result, data_commit=None if own is None else own.id)
+            state = result.named_in(write_batch.state)
         else:
-            data_version = write_batch.state.data_version
-        state = replace(write_batch.state, data_version=data_version).to_json(container.cursor_type, container.partitioned_on)
-        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else result.data_version)
+            state = write_batch.state
+        text = state.to_json(container.cursor_type, container.partitioned_on)
+        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else result.data_version)
         now = table.follow()
         checkpoint_if_due(table, now, head)
-    return replace(result, data_version=data_version, version=now.version())
+    return replace(result, data_version=state.data_version, data_commit=state.data_commit, version=now.version())
 
 
 def marked_keys(spark: "SparkSession", table: LakeTable, version: int, keys: pa.Table, marks: str) -> pa.Table:

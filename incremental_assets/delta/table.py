@@ -5,14 +5,16 @@ container's table (``write``). A plan must be cheap, because most schedule ticks
 """
 
 import contextlib
+import hashlib
 import json
+import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +33,8 @@ from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.seen import note, seen
 from incremental_assets.delta.store import Folder, folder_at, storage_options, version_file
+
+log = logging.getLogger(__name__)
 
 STATE_PROPERTY = "incremental_assets.state"
 """The table property that holds the container's sync state as JSON (``core.watermark.TableState``)."""
@@ -110,14 +114,35 @@ class Head:
 class Commit:
     """One commit in a table's history.
 
-    ``metrics`` are Delta's operation metrics, as far as they are integers. ``commit_metadata`` is what
-    ``core.plan.Plan.commit_metadata`` made (empty for commits of other programs).
+    ``id``: a digest of its file in the log, which is the same for all readers. Whoever has made the commit, it has one (delta-rs writes no
+    ``txnId``). ``file``: of the version (``Folder.versions``); empty where the log was not listed. ``metrics`` are Delta's operation
+    metrics, as far as they are integers. ``commit_metadata`` is what ``core.plan.Plan.commit_metadata`` made (empty for commits of other
+    programs).
     """
 
     version: int
+    id: str
+    file: str = field(repr=False)
     operation: str
     metrics: Mapping[str, int] = field(repr=False)
     commit_metadata: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has changed no row: a commit of maintenance, of properties, or of the schema."""
+        return self.operation in _QUIET_OPERATIONS
+
+
+class Left(Enum):
+    """What has become of the rows that the last sync of a table has left there.
+
+    ``THERE``: they are as it left them. ``CHANGED``: later commits may have changed rows, or the log does not tell. ``REPLACED``: its
+    commit is gone, and another one has its number.
+    """
+
+    THERE = auto()
+    CHANGED = auto()
+    REPLACED = auto()
 
 
 @dataclass(frozen=True)
@@ -195,39 +220,68 @@ class LakeTable:
     def commits(self, newest: int) -> Sequence[Commit]:
         """Up to ``newest`` of the most recent commits, the most recent first."""
         table = self.opened()
-        return [] if table is None else self._commits(self._versions(table.version() + 1 - newest)[-newest:])
+        return [] if table is None else self.commits_since(table.version() - newest)[:newest]
 
     def commit(self, version: int) -> Commit | None:
         """The commit of this version; None if the log does not have it any more."""
-        return next(iter(self._commits([version])), None)
+        return next(iter(self._commits({version: ""})), None)
 
-    def is_as_left(self, data_version: int | None) -> bool:
-        """Whether no commit has changed rows since the sync that wrote ``data_version``. Commits of maintenance are ignored.
+    def left(self, state: TableState) -> Left:
+        """What has become of the rows that the sync left which wrote the state. Raises LakeError if the log cannot be read.
 
-        Only the 64 most recent commits are inspected. If ``data_version`` is older than those, the answer is False, which costs at most a
-        sync that was not needed.
+        Only the 64 most recent commits are inspected. If that of the sync is older, the answer is ``CHANGED``, which costs at most a sync
+        that was not needed. What was found once holds as long as the log has these very files, which one request tells. Of a state that
+        has only the number of its commit, the commit of that number is taken.
         """
-        if data_version is None:
-            return False
-        first, *newer = self._versions(data_version) or (-1,)
-        if first != data_version or len(newer) > 64:
-            return False
-        return all(commit.operation in _QUIET_OPERATIONS for commit in self._commits(newer))
+        if state.data_version is None:
+            return Left.CHANGED
+        files = self._versions(state.data_version)
+        if (seen(self.address) or {}).get("left") == _left_by(state, files.values()):
+            return Left.THERE
+        are_few = len(files) <= 65
+        found = self._commits(files if are_few else dict([next(iter(files.items()))]))
+        if not found or found[-1].version != state.data_version:
+            return Left.CHANGED
+        if state.data_commit not in (None, found[-1].id):
+            self._forget()  # it may have been opened while the log had the other commit
+            return Left.REPLACED
+        if not are_few or not all(commit.is_quiet for commit in found[:-1]):
+            return Left.CHANGED
+        if state.data_commit is None:
+            log.info(
+                "%s: its state has only the number of its last commit of rows; version %s is taken for it", self.url, state.data_version
+            )
+        note(self.address, {**(seen(self.address) or {}), "left": _left_by(state, files.values())})
+        return Left.THERE
+
+    def note_left(self, state: TableState, own: Commit) -> None:
+        """Lets ``left`` know without a request that rows are as this process has just left them, whose last commit has stored the state.
+
+        ``own``: the commit of rows that the state names.
+        """
+        newest = _SHARED.get(self._key)
+        if newest is not None and newest.version == own.version + 1:
+            note(self.address, {**(seen(self.address) or {}), "left": _left_by(state, (own.file, newest.file))})
 
     def data_commits_since(self, version: int) -> Sequence[Commit]:
         """The commits after ``version`` that may have changed rows, the most recent first."""
-        return [commit for commit in self._commits(self._versions(version + 1)) if commit.operation not in _QUIET_OPERATIONS]
+        return [commit for commit in self.commits_since(version) if not commit.is_quiet]
 
-    def _versions(self, since: int) -> Sequence[int]:
-        """The versions from this one on that the log has, the oldest first. Raises LakeError if it cannot be read."""
+    def commits_since(self, version: int) -> Sequence[Commit]:
+        """All commits after ``version``, the most recent first. Raises LakeError if the log cannot be read."""
+        return self._commits(self._versions(version + 1))
+
+    def _versions(self, since: int) -> Mapping[int, str]:
+        """The versions from this one on that the log has, as ``Folder.versions``. Raises LakeError if it cannot be read."""
         with self._read_errors():
-            return list(folder_at(self.address).versions(since))
+            return folder_at(self.address).versions(since)
 
-    def _commits(self, versions: Sequence[int]) -> Sequence[Commit]:
+    def _commits(self, files: Mapping[int, str]) -> Sequence[Commit]:
         """The commits of these versions, the most recent first, without those that the log does not have. Raises LakeError."""
         folder = folder_at(self.address)
         with self._read_errors(), ThreadPoolExecutor(8) as threads:
-            return [commit for commit in threads.map(partial(_commit_in, folder), reversed(versions)) if commit is not None]
+            found = threads.map(lambda version: _commit_in(folder, version, files[version]), reversed(files))
+            return [commit for commit in found if commit is not None]
 
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:
@@ -453,17 +507,23 @@ def reason(error: Exception) -> str:
     return next((f"{text}. {remedy}" for mark, remedy in _REMEDIES.items() if mark in text), f"{text}.")
 
 
-def _commit_in(folder: Folder, version: int) -> Commit | None:
+def _left_by(state: TableState, files: Iterable[str]) -> Sequence[object]:
+    """What is noted of a log in which the rows are as the state's sync has left them. ``files``: of its commit and of those after it."""
+    return [state.data_version, state.data_commit, *files]
+
+
+def _commit_in(folder: Folder, version: int, file: str) -> Commit | None:
     """The commit of a version; None if the log does not have its file."""
     try:
-        lines = folder.get(version_file(version)).decode().split("\n")
+        content = folder.get(version_file(version))
     except FileNotFoundError:
         return None
-    infos = (json.loads(line) for line in lines if '"commitInfo"' in line)
+    infos = (json.loads(line) for line in content.decode().split("\n") if '"commitInfo"' in line)
     entry: Mapping[str, Any] = next((found for action in infos if (found := action.get("commitInfo"))), {})
     metrics = {k: int(v) for k, v in (entry.get("operationMetrics") or {}).items() if str(v).lstrip("-").isdigit()}
     try:
         commit_metadata = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
         commit_metadata = {}
-    return Commit(version, str(entry.get("operation")), metrics, commit_metadata if isinstance(commit_metadata, dict) else {})
+    said = commit_metadata if isinstance(commit_metadata, dict) else {}
+    return Commit(version, hashlib.sha256(content).hexdigest()[:32], file, str(entry.get("operation")), metrics, said)

@@ -62,7 +62,10 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
             outcome, by_spark = _write_many(spark, table, head, write_batch, outcome, log)
         is_written = outcome.data_version > head.version
         table.follow()
-        is_ours = [c.commit_metadata == write_batch.commit_metadata for c in table.data_commits_since(head.version)]
+        # Where nothing was written, the newest commit is the one that has left the rows.
+        found = table.commits_since(min(head.version, outcome.data_version - 1))
+        newer = [c for c in found if c.version > head.version and not c.is_quiet]
+        is_ours = [c.commit_metadata == write_batch.commit_metadata for c in newer]
         if not all(is_ours) or (is_written and not by_spark and not is_ours):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
@@ -71,9 +74,14 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
-        state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type, container.partitioned_on)
-        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)
+        own = next((c for c in found if c.version == outcome.data_version), None)
+        outcome = replace(outcome, data_commit=None if own is None else own.id)
+        state = outcome.named_in(write_batch.state)
+        text = state.to_json(container.cursor_type, container.partitioned_on)
+        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version)
         now = table.follow()
+        if own is not None:
+            table.note_left(state, own)
         if not by_spark:
             checkpoint_if_due(table, now, head)
     return replace(outcome, evolution=evolution, version=now.version())

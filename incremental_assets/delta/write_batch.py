@@ -6,7 +6,7 @@ one snapshot of the source); the commit returns a ``WriteResult``.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.container import Container, Identifier
@@ -177,10 +177,11 @@ class WriteResult:
     """The result of one commit.
 
     ``rows_inserted``, ``rows_updated`` and ``rows_deleted`` count rows of the lake whose values have changed; None means that the number is
-    not known. ``data_version`` is the Delta version that wrote the rows; ``version`` is the newest version afterwards, which also has the
-    sync state. ``axis_values``: what the partitions are windows of (``Container.axis``), as integers of the cursor type, of the rows that
-    were written and of those in whose place they are; None if the windows of the batch tell where these are. ``evolution``: the schema
-    changes that were made before the rows were written.
+    not known. ``data_version`` is the Delta version that wrote the rows, and ``data_commit`` the id of its commit (``table.Commit``), which
+    is known once the state is stored; ``version`` is the newest version afterwards, which also has the sync state. ``axis_values``: what
+    the partitions are windows of (``Container.axis``), as integers of the cursor type, of the rows that were written and of those in whose
+    place they are; None if the windows of the batch tell where these are. ``evolution``: the schema changes that were made before the rows
+    were written.
     """
 
     rows_read: int
@@ -191,3 +192,8 @@ class WriteResult:
     version: int
     evolution: Evolution = field(default_factory=Evolution)
     axis_values: frozenset[int] | None = None
+    data_commit: str | None = None
+
+    def named_in(self, state: TableState) -> TableState:
+        """The state of a table whose rows this commit has left."""
+        return replace(state, data_version=self.data_version, data_commit=self.data_commit)

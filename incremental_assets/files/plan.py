@@ -15,7 +15,7 @@ from incremental_assets.core.folder_column import FolderColumn, names_in
 from incremental_assets.core.names import nearest
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.watermark import TableState
-from incremental_assets.delta.table import Head, LakeTable, expect_owner
+from incremental_assets.delta.table import Head, LakeTable, Left, expect_owner
 from incremental_assets.files.attempt import ended_with
 from incremental_assets.files.container_listing import FileListing
 from incremental_assets.files.definition import FileDefinition
@@ -75,8 +75,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     known = remembered.files
     if definition.folders is not None and (head is None or request.reset):
         _expect_folders(definition, definition.folders, listed)
-    # Commits that the manifest does not cover: of a sync that ended before it wrote the manifest, of a RESTORE, or of another writer.
-    recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
+    recheck = head is not None and not request.reset and not _is_covered(table, state, remembered.covered)
     if request.reset and head is not None and listed.unseen and not request.allow_empty:
         raise EmptyRefused(
             f"{container.label}: {next(iter(listed.unseen.values()))} Its files would be lost with the table that is replaced; nothing was "
@@ -316,6 +315,14 @@ def _state(definition: FileDefinition, table: LakeTable, head: Head | None, requ
     if not request.reset:
         expect_same_partitions(container, state)
     return state
+
+
+def _is_covered(table: LakeTable, state: TableState | None, covered: int) -> bool:
+    """Whether the table has no commits that the manifest does not cover: of a sync that ended before it wrote the manifest, of a RESTORE,
+    of another writer, or one that has taken the place of the last sync's. ``covered``: ``Remembered.covered``."""
+    if state is not None and state.data_version == covered:
+        return table.left(state) is Left.THERE
+    return not table.data_commits_since(covered)
 
 
 def _now() -> int:
