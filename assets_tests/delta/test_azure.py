@@ -24,7 +24,7 @@ from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.spark.embedded.launch import STORES
+from incremental_assets.spark.embedded.launch import CONF
 from incremental_assets.spark.session import open_session, stop_server
 
 pytestmark = pytest.mark.s3
@@ -147,7 +147,7 @@ def test_spark_that_lacks_the_connector_says_what_to_do(
     project: Make, container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that only Spark can write must not end with a class that is not found, and nothing of it may count as written."""
-    monkeypatch.delenv(STORES)
+    monkeypatch.setenv(CONF, "spark.jars.excludes=org.apache.hadoop:hadoop-azure")  # as a cluster's server that nobody has prepared
     monkeypatch.setenv(WRITE_BY, "spark")
     shop = project(incremental=INCREMENTAL)
     shop.spark_home, shop.lake = tmp_path / "spark", f"az://{container}/lake"
