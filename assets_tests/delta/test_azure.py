@@ -25,6 +25,7 @@ from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded.launch import CONF
+from incremental_assets.spark.embedded.server import Home
 from incremental_assets.spark.session import open_session, stop_server
 
 pytestmark = pytest.mark.s3
@@ -65,16 +66,16 @@ def test_the_command_line_syncs_to_a_lake_on_azure_without_spark(
 ) -> None:
     """Rows, state, operations and leases go there, and the key goes nowhere."""
     shop = project(incremental=INCREMENTAL)
-    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", f"az://{container}/lake")
     shop.lake = f"az://{container}/lake"
     shop.write()
     shop.execute(TABLES)
-    own = {"INCREMENTAL_ASSETS_LAKE": shop.lake}
-    monkeypatch.setattr(shop, "environment", lambda spark=True, of=shop.environment: of(spark) | own)
+    environment = {key: value for key, value in shop.environment(spark=False).items() if key != "SPARK_REMOTE"}
+    environment["INCREMENTAL_ASSETS_LAKE"] = shop.lake
+    monkeypatch.setattr(shop, "environment", lambda spark: environment)
     said = ""
     for change, statuses in (("SELECT 1", {"synced"}), ("SELECT 1", {"skipped"}), (MORE, {"synced"})):
         shop.execute(change)
-        _, planned, told = shop.cli("plan", "shop", "--json", spark=False)
+        _, planned, told = shop.cli("sync", "shop", "--dry-run", "--json", spark=False)
         _, lines, stderr = shop.cli("sync", "shop", "--json", spark=False)
         assert {line["status"] for line in lines} == statuses, (lines, stderr)
         said += f"{planned}{told}{lines}{stderr}"
@@ -82,6 +83,7 @@ def test_the_command_line_syncs_to_a_lake_on_azure_without_spark(
     found = objects(container, "lake")
     for table in ("shop/orders", "_leases/shop/orders", "_operations/syncs"):
         assert f"lake/{table}/_delta_log/{0:020}.json" in found, found
+    assert Home(shop.home).record() is None, "a Spark server was started"
     assert azure_server.KEY not in said and secrets_in(tmp_path) == []
 
 
