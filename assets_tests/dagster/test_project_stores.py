@@ -13,16 +13,17 @@ from incremental_assets.dagster.project import enter_project
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.spark.embedded import launch
 
-HERE, THERE = "/srv/landing", "s3://bucket/landing"
+HERE, THERE, AZURE = "/srv/landing", "s3://bucket/landing", "abfss://box@somebody.dfs.core.windows.net/landing"
 
 
 @pytest.mark.parametrize(
     ("path", "landing", "asks"),
-    [(HERE, "", False), (THERE, "", True), ("s3a://bucket/landing", "", True), ("{{ env.LANDING }}", THERE, True),
-     ("{{ env.LANDING }}", HERE, False), (f"{HERE} # as {THERE} was", "", False)],
+    [(HERE, "", None), (THERE, "", "s3"), ("s3a://bucket/landing", "", "s3"), ("{{ env.LANDING }}", THERE, "s3"),
+     ("{{ env.LANDING }}", HERE, None), (f"{HERE} # as {THERE} was", "", None), (AZURE, "", "azure"), ("az://box/landing", "", "azure"),
+     (AZURE + "\n  other: " + THERE, "", "azure,s3")],
 )  # fmt: skip
 def test_all_processes_of_a_project_ask_for_the_same_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, landing: str, asks: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, landing: str, asks: str | None
 ) -> None:
     """A run that loads a database alone would start a server without the connector, which the next run of the files has to end. A file
     that cannot be read is no matter of this: loading it says so."""
@@ -39,5 +40,5 @@ def test_all_processes_of_a_project_ask_for_the_same_server(
     (tmp_path / "p" / "defs" / "gone").mkdir()
     (tmp_path / "p" / "defs" / "gone" / "defs.yaml").symlink_to(tmp_path / "nowhere")
     enter_project(tmp_path / "p")
-    assert (os.environ.get(launch.STORES) == "s3") is asks
-    assert (launch.connector() == launch.S3_CONNECTOR) is asks
+    assert os.environ.get(launch.STORES) == asks
+    assert launch.stores() == ([] if asks is None else sorted(asks.split(","), reverse=True))

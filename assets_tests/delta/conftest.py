@@ -1,5 +1,6 @@
-"""Fixtures of tests with an S3 store: a real server on loopback, and a bucket of each test."""
+"""Fixtures of tests with an object store: a real server of S3 or of Azure on loopback, and a bucket or a container of each test."""
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
+from assets_tests.delta import azure_server
 from assets_tests.delta.s3_server import PORTS
 from incremental_assets.spark.embedded.launch import STORES
 
@@ -51,4 +53,30 @@ def s3(s3_folder: Path) -> Iterator[Any]:
 def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
     name = f"b-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    return name
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of Azure's kind, which the environment names as a user's would. Skips the test where npm cannot fetch it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            endpoint = stack.enter_context(azure_server.azurite(tmp_path_factory.mktemp("azure")))
+        except azure_server.NotFetched as error:
+            pytest.skip(f"Azurite cannot be installed: {error}")
+        environment = stack.enter_context(pytest.MonkeyPatch.context())
+        for name in [name for name in os.environ if name.startswith("AZURE_")]:
+            environment.delenv(name)
+        environment.setenv("AZURE_STORAGE_ACCOUNT_NAME", azure_server.ACCOUNT)
+        environment.setenv("AZURE_STORAGE_ACCOUNT_KEY", azure_server.KEY)
+        environment.setenv("AZURE_STORAGE_ENDPOINT", endpoint)
+        environment.setenv("AZURE_ALLOW_HTTP", "true")
+        environment.setenv(STORES, "azure")
+        yield endpoint
+
+
+@pytest.fixture
+def container(azure: str, request: pytest.FixtureRequest) -> str:
+    name = f"c-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
+    azure_server.make_container(azure, name)
     return name

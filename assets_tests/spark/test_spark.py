@@ -538,6 +538,40 @@ def test_the_connector_for_s3_comes_where_something_is_there(monkeypatch: pytest
     assert launch.jar_folder() == plain
 
 
+def test_the_connector_for_azure_comes_where_something_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(launch.CONF, raising=False)
+    monkeypatch.delenv(launch.LAKE, raising=False)
+    before = launch.fingerprint()
+    account = "abfss://box@somebody.dfs.core.windows.net/lake"
+    for name, value in ((launch.STORES, "azure"), (launch.LAKE, "az://box/lake"), (launch.LAKE, account)):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert (
+                launch.connector() == launch.AZURE_CONNECTOR and launch.fingerprint().endswith("+azure") and launch.fingerprint() != before
+            )
+            patch.setenv(launch.CONF, "spark.jars.packages=org.apache.hadoop:hadoop-azure:3.5.1")
+            assert launch.connector() == (), "the user has brought another one"
+    monkeypatch.setenv(launch.STORES, "azure,s3")
+    assert launch.stores() == ["s3", "azure"] and launch.fingerprint().endswith("+s3+azure")
+    monkeypatch.setenv(launch.STORES, "")
+    monkeypatch.setenv(launch.LAKE, "gs://bucket/lake")
+    assert launch.connector() == ()
+
+
+def test_no_setting_of_the_server_has_a_secret_of_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may run SQL can list the settings, and Spark masks only some of them. Hadoop reads the variable that a setting names."""
+    for name in ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "do-not-tell")
+    by_signature = launch.settings(tmp_path)
+    assert by_signature["spark.hadoop.fs.azure.sas.fixed.token"] == "${env.AZURE_STORAGE_SAS_TOKEN}"
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "do-not-tell")
+    by_key = launch.settings(tmp_path)
+    assert by_key["spark.hadoop.fs.azure.account.key"] == "${env.AZURE_STORAGE_ACCOUNT_KEY}"
+    assert "spark.hadoop.fs.azure.sas.fixed.token" not in by_key and "spark.hadoop.fs.azure.abfs.endpoint" not in by_key
+    assert not [value for value in (*by_signature.values(), *by_key.values()) if "do-not-tell" in value]
+
+
 @pytest.mark.long
 @pytest.mark.s3
 def test_a_server_without_the_connector_is_replaced(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:

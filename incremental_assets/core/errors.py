@@ -82,11 +82,14 @@ class ContainerBusy(SyncError):
 
 _STOP = "`python -m incremental_assets.spark.embedded.server stop` ends it"
 _NO_CONNECTOR = (
-    "Spark has no connector for this store. The embedded server loads the one for S3 by itself, where the lake or a defs.yaml names s3://; "
-    "a cluster (SPARK_REMOTE) needs its own, and other stores need packages in INCREMENTAL_ASSETS_SPARK_CONF (docs/object-stores.md). A "
+    "Spark has no connector for this store. The embedded server loads those for S3 and Azure by itself, where the lake or a defs.yaml "
+    "names s3://, az:// or abfss://; a cluster (SPARK_REMOTE) needs its own, and other stores, such as gs://, need packages in "
+    "INCREMENTAL_ASSETS_SPARK_CONF (docs/object-stores.md). For az:// set AZURE_STORAGE_ACCOUNT_NAME, as Spark knows abfss:// only. A "
     f"server that is running does not load them; {_STOP}."
 )
-_NO_CREDENTIALS = f"Spark has no valid credentials for this store. Its server keeps the variables AWS_* that it was started with; {_STOP}."
+_NO_CREDENTIALS = (
+    f"Spark has no valid credentials for this store. Its server keeps the variables AWS_* and AZURE_* that it was started with; {_STOP}."
+)
 _STORE_REMEDIES = {
     "S3AFileSystem not found": _NO_CONNECTOR,
     "AzureBlobFileSystem not found": _NO_CONNECTOR,
@@ -96,6 +99,8 @@ _STORE_REMEDIES = {
     "InvalidAccessKeyId": _NO_CREDENTIALS,
     "SignatureDoesNotMatch": _NO_CREDENTIALS,
     "ExpiredToken": _NO_CREDENTIALS,
+    "detected for fs.azure.": _NO_CREDENTIALS,
+    'Operation failed: "Server failed to authenticate': _NO_CREDENTIALS,
     "when conditional put is disabled": "Two hosts could overwrite each other's commits. Unset AWS_CONDITIONAL_PUT, or let it be etag.",
 }
 """Remedies for object stores, by a text that the message of Spark or delta-rs contains."""

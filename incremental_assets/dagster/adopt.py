@@ -126,7 +126,8 @@ class Adoption:
             if _is_local(new) and _is_there(new):
                 raise LakeError(f"{container.label}: {old.url} and {new.url} are both there; remove the one that is the copy.")
         if left and not _is_local(left[0][0]):
-            commands = "; ".join(f"aws s3 mv --recursive {old.address}/ {new.address}/" for old, new in left)
+            tool = "aws s3 mv --recursive " if left[0][0].address.startswith("s3://") else ""
+            commands = "; ".join(f"{tool}{old.address}/ {'' if tool else 'to '}{new.address}/" for old, new in left)
             raise LakeError(
                 f"{container.label}: an object store cannot rename a folder. While no sync runs, move the objects by the store's own tool, "
                 f"the table last, and run this command again: {commands}"

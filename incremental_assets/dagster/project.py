@@ -23,7 +23,7 @@ from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.delta.private import private
 from incremental_assets.delta.seen import keep_in
-from incremental_assets.spark.embedded.launch import STORES
+from incremental_assets.spark.embedded.launch import STORES, stores_in
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -170,12 +170,13 @@ def enter_project(project: Path) -> None:
 
 
 def _note_stores(project: Path) -> None:
-    """Where tables on object stores are remembered, and whether Spark's server needs the connector for S3.
+    """Where tables on object stores are remembered, and for which stores Spark's server needs a connector.
 
-    All processes of a project need the same server, also those that load none of the datastores on S3. So the texts of all ``defs.yaml``
-    count, with the variables that they name.
+    All processes of a project need the same server, also those that load none of the datastores on a store. So the texts of all
+    ``defs.yaml`` count, with the variables that they name.
     """
     keep_in(dagster_home(project) / _SEEN)
+    found = {kind for kind in os.environ.get(STORES, "").split(",") if kind}
     for folder in (project / "defs", project / "src"):
         for file in folder.glob("**/defs.yaml"):
             try:
@@ -183,9 +184,9 @@ def _note_stores(project: Path) -> None:
             except OSError:
                 continue  # who loads it says so
             named = [os.environ.get(name, "") for name in re.findall(r"\benv\.(\w+)", text)]
-            if re.search(r"\bs3a?://", "\n".join([text, *named])):
-                os.environ[STORES] = "s3"
-                return
+            found.update(stores_in("\n".join([text, *named])))
+    if found:
+        os.environ[STORES] = ",".join(sorted(found))
 
 
 def _furnish(config: Path, target: Path) -> None:

@@ -76,6 +76,22 @@ class Folder(Protocol):
         ...
 
 
+def spark_url(url: str) -> str:
+    """The URL by which Spark finds what is at ``url``. Its connectors know S3 as s3a://, and a container of Azure as one of its account.
+
+    Where AZURE_STORAGE_ACCOUNT_NAME is not set, az:// stays: delta-rs, which comes first, says that it is missing.
+    """
+    scheme, separator, place = url.partition("://")
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if scheme == "s3":
+        return f"s3a{separator}{place}"
+    if scheme in ("az", "azure") and account:
+        container, slash, path = place.partition("/")
+        plain = os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith("http://")
+        return f"{'abfs' if plain else 'abfss'}://{container}@{account}.dfs.core.windows.net{slash}{path}"
+    return url
+
+
 def folder_at(address: str) -> Folder:
     """The folder at ``LakeTable.address``."""
     return (
@@ -171,7 +187,7 @@ class _StoreFolder:
         for objects in obstore.list(self.store, "_delta_log", offset=f"_delta_log/{max(since, 0):020}"):
             for one in objects:
                 number = _number_of(one["path"].rsplit("/", 1)[-1])
-                if number is not None:
+                if number is not None and number >= since:  # stores of Azure that do not know the offset list everything
                     found[number] = f"{one['e_tag']} {one['last_modified'].isoformat()} {one['size']}"
         return dict(sorted(found.items()))
 

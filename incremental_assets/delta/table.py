@@ -32,7 +32,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.seen import note, seen
-from incremental_assets.delta.store import Folder, folder_at, storage_options, version_file
+from incremental_assets.delta.store import Folder, folder_at, spark_url, storage_options, version_file
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +48,27 @@ _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[#?\\\x00-\x1f\x7f]")
 finds the table, but none of its commits, so that it would not be seen that another writer has committed."""
 _EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
 """Times of 96 bits, as a user's Spark may write them, are read as nanoseconds by default, in which the year 9999 becomes 1816."""
-# The key is a part of a delta-rs error message, the value tells the user what to do. Most of these messages come from S3.
+# The key is a part of a delta-rs error message, the value tells the user what to do. The first one that is found counts.
 _REMEDIES = {
-    "URL scheme is not allowed": "AWS_ENDPOINT_URL is an http:// address: AWS_ALLOW_HTTP=true permits that.",
+    "URL scheme is not allowed": (
+        "The store's address is an http:// one: AWS_ALLOW_HTTP=true permits that for S3, and AZURE_ALLOW_HTTP=true for Azure."
+    ),
+    "Account must be specified": "Set AZURE_STORAGE_ACCOUNT_NAME.",
+    "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is no key of an account, which is a text in Base64.",
+    "ContainerNotFound": "Make the container, or correct INCREMENTAL_ASSETS_LAKE or AZURE_STORAGE_ACCOUNT_NAME.",
+    "AuthenticationFailed": "Correct AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN.",
+    "AuthorizationFailure": "Correct AZURE_STORAGE_ACCOUNT_KEY, or allow AZURE_STORAGE_SAS_TOKEN to list, read, write and delete there.",
+    "AuthorizationPermissionMismatch": "Allow the credentials in AZURE_* to list, read, write and delete there.",
+    "169.254.169.254/metadata/identity": (
+        "No credentials were found: set AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN, beside AZURE_STORAGE_ACCOUNT_NAME."
+    ),
+    "computeMetadata": "No credentials were found: GOOGLE_SERVICE_ACCOUNT names the file with the key of a service account.",
     "NoSuchBucket": "Make the bucket, or correct INCREMENTAL_ASSETS_LAKE or AWS_ENDPOINT_URL.",
     "AccessDenied": "Allow the credentials in AWS_* to list, read, write and delete there.",
     "403 Forbidden": "Allow the credentials in AWS_* to list, read, write and delete there.",
     "Missing AccessKeyId": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     "169.254.169.254": "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-    "error sending request": "Is that the store's address? AWS_ENDPOINT_URL names it.",
+    "error sending request": "Is that the store's address? AWS_ENDPOINT_URL names it, for Azure AZURE_STORAGE_ENDPOINT.",
 }
 
 
@@ -163,11 +175,11 @@ _MOST_SHARED = 16
 class LakeTable:
     """The location of one Delta table, whether the table exists yet or not.
 
-    ``url`` is a local path or any URL that Spark can write. Spark's S3 connector uses the scheme s3a://, so s3:// is replaced by it.
+    ``url`` is a local path or any URL that Spark can write (``store.spark_url``).
     """
 
     def __init__(self, lake: str, *parts: str) -> None:
-        self.url = re.sub(r"\As3://", "s3a://", "/".join((lake.rstrip("/"), *parts)))
+        self.url = spark_url("/".join((lake.rstrip("/"), *parts)))
         self._local = Path(self.url.removeprefix("file://")) if urlsplit(self.url).scheme in ("", "file") else None
 
     @property

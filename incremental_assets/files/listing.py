@@ -23,6 +23,7 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
+from incremental_assets.delta.store import spark_url
 from incremental_assets.files.archives import only_file
 from incremental_assets.files.beneath import NotRead
 from incremental_assets.files.table_folders import NOT_OF_A_TABLE, IsTable, TableFolders
@@ -78,7 +79,7 @@ class FolderAddress:
         if self.local is not None:
             return f"file:{self.local / path}"
         url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
-        return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
+        return f"{spark_url(url)}/{path}"
 
     def list(self, prefix: str = "", unseen: dict[str, str] | None = None, wanted: Sequence[str] = ()) -> Iterator[tuple[str, FileStamp]]:
         """Yields path and stamp of each file below the folder ``prefix``, in no particular order; hidden files below it are left out.

