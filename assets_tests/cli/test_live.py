@@ -54,6 +54,21 @@ def test_the_rows_of_all_batches_are_counted_and_never_more_than_are_there() -> 
     assert noted.shown[-1] == ("shop/large", None)
 
 
+def test_rows_that_this_process_reads_are_counted_one_batch_after_another() -> None:
+    """A first load of an hour would look as if nothing were read, as it has no tasks of Spark."""
+    noted, run = Noted(), RunProgress(print, print)
+    with displayed_by(noted):
+        run.begin("shop/large", 600)
+        run.reads(300)
+        run.read(100)
+        run.read(150)
+        run.committed(290)
+        run.reads(300)
+        run.read(10)
+        run.end()
+    assert noted.numbers == [(n, 600) for n in (0, 0, 100, 250, 290, 290, 300)]
+
+
 def test_the_text_says_how_many_rows_how_fast_and_how_long_still() -> None:
     """That is what somebody wants to know who waits for an hour."""
     assert Progress("a", Phase.READS, 0, 6_000_000, 3.0).text() == "reads and writes, about 6,000,000 rows, 3 s"

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def test_a_load_on_a_cluster_survives_the_end_of_an_executor(cluster: Cluster, s
     real, reading = PostgresFiles.write, [0]
     busy = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 
-    def write(self: PostgresFiles, spark: Any, target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self: PostgresFiles, spark: Any, target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         with psycopg.connect(shop.url, autocommit=True) as keeper, psycopg.connect(shop.url, autocommit=True) as watching:
             keeper.execute("select pg_advisory_lock(7)")
 
@@ -131,7 +131,7 @@ def test_a_load_on_a_cluster_survives_the_end_of_an_executor(cluster: Cluster, s
 
             killer = threading.Thread(target=kill_one)
             killer.start()
-            found = real(self, spark, target)
+            found = real(self, spark, target, report)
             killer.join()
             return found
 

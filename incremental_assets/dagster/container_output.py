@@ -49,7 +49,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
                 scope.progress.reads(write_batch.expected)
-                outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
+                outcome = commit(lambda: scope.spark, table, write_batch, context.log.info, scope.progress.read)
                 sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
                 sync.inspect(lambda: scope.spark, outcome)
         except ReadAgain as again:

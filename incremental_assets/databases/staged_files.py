@@ -85,13 +85,14 @@ class FilesByOneReader:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.as_frame(spark, self.windows, self.include_nulls)
 
-    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self, spark: "SparkSession | None", target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         writer: FilesWriter | None = None
         try:
             for batch in self.batches(self.windows, self.include_nulls):
                 rows = batch.rename_columns(list(target.names))
                 writer = writer or FilesWriter(folder_at(target.folder).new_files(), rows.schema, target.sort, target.indexed)
                 writer.add(rows)
+                report(rows.num_rows)
             if writer is None:
                 return []
             writer.close()

@@ -41,13 +41,18 @@ _logged: set[tuple[str, str, str]] = set()
 
 
 def add_files(
-    session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch, log_info: Callable[[str], None]
+    session: Callable[[], "SparkSession"],
+    table: LakeTable,
+    head: Head,
+    write_batch: WriteBatch,
+    log_info: Callable[[str], None],
+    report: Callable[[int], None],
 ) -> WriteResult | None:
     """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
 
     ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets the reason why many rows are not read into
-    files. Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source failed or its
-    snapshot is no longer held.
+    files, and ``report`` the numbers of rows that this process has read. Raises ConcurrentWriteError if the table is no longer at the
+    version ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
     found = choose(session, table, head, write_batch)
     if isinstance(found, str):
@@ -58,11 +63,11 @@ def add_files(
             log_info(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
-        return _add(table, head, write_batch, found, log_info)
+        return _add(table, head, write_batch, found, log_info, report)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
     # still the old one: the next sync finds these rows in the table and replaces them.
     before = overwrite(session(), table, head, found.replaced, read_apart=write_batch.windows)
-    after = _add(table, newest(table), write_batch, found, log_info)
+    after = _add(table, newest(table), write_batch, found, log_info, report)
     return replace(
         after,
         rows_read=before.rows_read + after.rows_read,
@@ -72,9 +77,16 @@ def add_files(
     )
 
 
-def _add(table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None]) -> WriteResult:
+def _add(
+    table: LakeTable,
+    head: Head,
+    write_batch: WriteBatch,
+    choice: "Choice",
+    log_info: Callable[[str], None],
+    report: Callable[[int], None],
+) -> WriteResult:
     target = target_of(_absolute(table.address), head, write_batch)
-    files = choice.added.write(choice.tasks_of, target)
+    files = choice.added.write(choice.tasks_of, target, report)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.rows.still_there()

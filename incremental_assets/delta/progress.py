@@ -5,6 +5,7 @@ what Spark reports (``spark.progress``).
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ class Phase(str, Enum):
 class Progress:
     """How far the sync of a container is.
 
-    ``rows``: read so far, of ``expected``, both about: of the batch that is being read, it is the share of Spark's tasks that are done.
+    ``rows``: read so far, of ``expected``, both about: of a batch that Spark reads, it is the share of its tasks that are done.
     ``seconds``: since the first batch began.
     """
 
@@ -107,19 +108,28 @@ class RunProgress:
         self._now: Progress | None = None
         self._expected: int | None = None
         self._started = 0.0
-        self._committed = self._batch = 0
+        self._committed = self._batch = self._read = 0
+        self._reading = threading.Lock()
 
     def begin(self, container: str, expected: int | None = None) -> None:
         """A sync begins to read. ``expected``: about how many rows, in all its batches; None: it is not known."""
         self._expected, self._started = expected, time.monotonic()
-        self._committed = self._batch = 0
+        self._committed = self._batch = self._read = 0
         self._now = Progress(container, Phase.READS, 0, expected or 0)
         show(container, self._now)
 
     def reads(self, expected: int) -> None:
         """A batch of about so many rows is being read and written."""
-        self._batch = expected
+        self._batch, self._read = expected, 0
         self._report(self._committed)
+
+    def read(self, rows: int) -> None:
+        """So many more rows of the batch were read by this process. Several threads may say so at once."""
+        with self._reading:
+            self._read += rows
+            self._report(self._committed + self._read)
+            if self._now is not None:
+                self._write(f"{self._now.container}: {self._now.text()}")
 
     def committed(self, rows: int) -> None:
         """The batch is committed: it had so many rows."""

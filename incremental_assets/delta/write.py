@@ -39,8 +39,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
+def commit(
+    session: Callable[[], "SparkSession"],
+    table: LakeTable,
+    write_batch: WriteBatch,
+    log: Callable[[str], None],
+    report: Callable[[int], None] = lambda rows: None,
+) -> WriteResult:
     """Writes the rows of a write batch, then the container's new sync state. ``session`` returns a Spark session; few rows need none.
+
+    ``report`` gets numbers of rows, as far as this process reads many.
 
     Raises ConcurrentWriteError if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if
     its columns cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails
@@ -59,7 +67,7 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
         else:
             outcome, by_spark = _write_here(table, head, write_batch, in_table), False
         if isinstance(outcome, LocalComparison) or outcome is None:
-            outcome, by_spark = _write_many(spark, table, head, write_batch, outcome, log)
+            outcome, by_spark = _write_many(spark, table, head, write_batch, outcome, log, report)
         is_written = outcome.data_version > head.version
         table.follow()
         # Where nothing was written, the newest commit is the one that has left the rows.
@@ -110,11 +118,12 @@ def _write_many(
     write_batch: WriteBatch,
     compared: LocalComparison | None,
     log: Callable[[str], None],
+    report: Callable[[int], None],
 ) -> tuple[WriteResult, bool]:
     """Writes a batch whose rows are many, or that Spark has to write. The second result is whether Spark has also committed it."""
     if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
         return merge(spark(), table, head, write_batch, compared), True
-    added = None if compared is not None else add_files(spark, table, head, write_batch, log)
+    added = None if compared is not None else add_files(spark, table, head, write_batch, log, report)
     return (added, False) if added is not None else (overwrite(spark(), table, head, write_batch, compared), True)
 
 

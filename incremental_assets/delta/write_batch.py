@@ -5,7 +5,7 @@ Belongs here: these types, and the protocols by which a commit asks for the rows
 one snapshot of the source); the commit returns a ``WriteResult``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -159,8 +159,11 @@ class RowsInFiles(Protocol):
         """Why that is not possible, in a table's folder; None if it is."""
         ...
 
-    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
-        """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
+    def write(self, spark: "SparkSession | None", target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
+        """Reads all rows and writes each of them to one file. ``report`` gets the numbers of rows that this process reads.
+
+        Raises SourceError if the source fails.
+        """
         ...
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "RowsInFiles":

@@ -5,7 +5,7 @@ columns are read as Arrow (``arrow_columns``), the commit (``delta.add_files``),
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +65,9 @@ class PostgresFiles:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return read_windows(spark, self._reader, self._carried, self._read)
 
-    def write(self, spark: "SparkSession | None", target: FilesTarget) -> Sequence[WrittenFile]:
+    def write(self, spark: "SparkSession | None", target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         task = self._task(target)
-        return self._by_threads(task) if spark is None else self._by_tasks(spark, task)
+        return self._by_threads(task, report) if spark is None else self._by_tasks(spark, task)
 
     def _by_tasks(self, spark: "SparkSession", task: ReadTask) -> Sequence[WrittenFile]:
         from pyspark import cloudpickle
@@ -82,9 +82,9 @@ class PostgresFiles:
             raise self._failure(error) from error
         return files_of(found, len(task.read.queries), self._reader.container.label)
 
-    def _by_threads(self, task: ReadTask) -> Sequence[WrittenFile]:
+    def _by_threads(self, task: ReadTask, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         try:
-            return [WrittenFile(*file) for file in read_by_threads(task, os.cpu_count() or 1)]
+            return [WrittenFile(*file) for file in read_by_threads(task, os.cpu_count() or 1, report)]
         except SourceFailed as error:
             raise self._failure(error) from error
 

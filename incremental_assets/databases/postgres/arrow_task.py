@@ -133,14 +133,21 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
             yield _result(number, read_range(task, reader, number))
 
 
-def read_range(task: ReadTask, reader: "SnapshotReader", number: int) -> "list[tuple[str, int, int, str]]":
-    """Reads one range into files (``FilesWriter.files``). Raises what ``SnapshotReader`` does, and SourceFailed."""
+def read_range(
+    task: ReadTask, reader: "SnapshotReader", number: int, report: Callable[[int], None] | None = None
+) -> "list[tuple[str, int, int, str]]":
+    """Reads one range into files (``FilesWriter.files``). ``report`` gets the number of rows of each batch.
+
+    Raises what ``SnapshotReader`` does, and SourceFailed.
+    """
     columns = task.read.columns
     schema = schema_of(columns)
     writer = FilesWriter(task.into, schema, task.sort, task.indexed)
     try:
         for batch in reader.batches(task.read.queries[number]):
             writer.add(in_lake(batch, columns, schema))
+            if report is not None:
+                report(batch.num_rows)
         writer.close()
     except UnexpectedValue as error:
         writer.discard()

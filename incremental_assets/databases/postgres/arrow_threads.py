@@ -9,7 +9,7 @@ Spark's tasks.
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from incremental_assets.databases.postgres.arrow_task import ReadTask, SnapshotReader, connected, read_range
@@ -17,12 +17,13 @@ from incremental_assets.databases.postgres.arrow_task import ReadTask, SnapshotR
 File = tuple[str, int, int, str]
 
 
-def read_by_threads(task: ReadTask, cores: int) -> Sequence[File]:
+def read_by_threads(task: ReadTask, cores: int, report: Callable[[int], None]) -> Sequence[File]:
     """Reads all ranges, each once, and returns their files (``FilesWriter.files``). ``cores``: at most so many threads read at a time.
 
+    ``report`` gets the number of rows of each batch, from each thread.
     Raises SourceFailed, and what writing to the store raises. No file is left then, as far as they can be removed.
     """
-    reading = _Reading(task)
+    reading = _Reading(task, report)
     count = max(1, min(task.tasks, cores))
     # ADBC's functions return only when the source has answered, and no signal is handled until then. So this thread only waits.
     with ThreadPoolExecutor(count, "read") as threads:
@@ -42,9 +43,9 @@ def read_by_threads(task: ReadTask, cores: int) -> Sequence[File]:
 class _Reading:
     """The ranges that no thread has begun, and what came of the others."""
 
-    def __init__(self, task: ReadTask) -> None:
+    def __init__(self, task: ReadTask, report: Callable[[int], None]) -> None:
         self.files: list[File] = []
-        self._task, self._lock = task, threading.Lock()
+        self._task, self._report, self._lock = task, report, threading.Lock()
         self._next = iter(range(len(task.read.queries)))
         self._readers: list[SnapshotReader] = []
 
@@ -54,7 +55,7 @@ class _Reading:
             with self._lock:
                 self._readers.append(reader)
             while (number := self._taken()) is not None:
-                found = read_range(self._task, reader, number)
+                found = read_range(self._task, reader, number, self._report)
                 with self._lock:
                     self.files += found
 
