@@ -81,7 +81,7 @@ def test_the_command_line_syncs_to_a_lake_on_azure_without_spark(
         said += f"{planned}{told}{lines}{stderr}"
         expect_equal(shop, "orders", "visits")
     found = objects(container, "lake")
-    for table in ("shop/orders", "_leases/shop/orders", "_operations/syncs"):
+    for table in ("shop/orders", "_leases/shop/orders", "_operations/operations", "_operations/watermarks"):
         assert f"lake/{table}/_delta_log/{0:020}.json" in found, found
     assert Home(shop.home).record() is None, "a Spark server was started"
     assert azure_server.KEY not in said and secrets_in(tmp_path) == []
