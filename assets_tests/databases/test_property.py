@@ -22,6 +22,7 @@ from typing import Any
 import dagster as dg
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from psycopg import sql
 
 from assets_tests import hostile
@@ -207,17 +208,19 @@ class History:
         url: str,
         folder: Path,
         spark_home: Path,
-        spark: SparkSession,
+        spark: SparkSession | None,
         short: bool = False,
         only: str | None = None,
+        place: str | None = None,
     ) -> None:
-        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played.
-        ``only``: the name of this lake."""
+        """``spark``: None: nothing is read, written, restored or joined by Spark, so names are plain ones. ``short``: whether the history
+        has only one lake, with a larger share of the steps, so that many histories can be played. ``only``: the name of this lake.
+        ``place``: an address in a store below which the lakes are; otherwise they are in the folder."""
         self.random = random.Random(seed)
-        self.read_by, self.write_by = (("", ""), ("jdbc", ""), ("", ""), ("", "spark"))[seed // 2 % 4]
+        self.read_by, self.write_by = ("", "") if spark is None else (("", ""), ("jdbc", ""), ("", ""), ("", "spark"))[seed // 2 % 4]
         """Some of the histories are read, or written, by Spark alone, as large tables are."""
         self.lake_share = 0.4 if short else LAKE_SHARE
-        self.steps, self.url, self.folder, self.spark_home, self.spark = steps, url, folder, spark_home, spark
+        self.seed, self.steps, self.url, self.folder, self.spark_home, self.spark = seed, steps, url, folder, spark_home, spark
         self.log: list[str] = []
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
@@ -239,7 +242,7 @@ class History:
         names = {"schema": sql.Identifier(self.schema), "pages": relation, "text": sql.Identifier(self.column), "comment": comment}
         do(self.plain, sql.SQL(SCHEMA).format(**names).as_string(self.plain))
         self.clients = [self._client() for _ in range(4)]
-        every = lakes(self.schema, self.pages)
+        every = [lake for lake in lakes(self.schema, self.pages) if spark is not None or lake.schema == "public"]
         self.lakes = self.random.sample(every, 1) if short else [*every[:5], *self.random.sample(every[5:], 1)]
         if only is not None:
             self.lakes = [lake for lake in every if lake.name == only]
@@ -249,6 +252,8 @@ class History:
             others = {"items", "log"} - {lake.table} if lake.schema == "public" else ()
             times = {"settle_seconds": 0.02, "watermark_margin_seconds": 0.05}
             lake.project = Project(folder / lake.name, url, spark_home, exclude=[*others], **times, **lake.attributes)
+            if place is not None:
+                lake.project.lake = f"{place}/{lake.name}"
         self.source_steps: list[tuple[int, Callable[[], None]]] = [
             (6, self.begin),
             (16, self.insert_log),
@@ -649,14 +654,20 @@ class History:
             version = self.random.randint(0, head.version)
             self.note(f"== restore {lake.name} to version {version} of {head.version}")
             self.counts["restore"] += 1
-            self.spark.sql(f"RESTORE TABLE {lake.project.table(lake.table).sql_name} TO VERSION AS OF {version}").collect()
+            if self.spark is None and version < head.version:
+                DeltaTable(lake.project.table(lake.table).address).restore(version)
+            elif self.spark is not None:
+                self.spark.sql(f"RESTORE TABLE {lake.project.table(lake.table).sql_name} TO VERSION AS OF {version}").collect()
 
     def optimize(self, lake: Lake) -> None:
         table = lake.project.table(lake.table)
         if table.head() is not None:
             self.note(f"== optimize {lake.name}")
             self.counts["optimize"] += 1
-            self.spark.sql(f"OPTIMIZE {table.sql_name}").collect()
+            if self.spark is None:
+                DeltaTable(table.address).optimize.compact()
+            else:
+                self.spark.sql(f"OPTIMIZE {table.sql_name}").collect()
 
     def wipe_events(self, lake: Lake) -> None:
         self.note(f"== wipe the events of {lake.name}")
@@ -854,18 +865,22 @@ def _played(
     short: bool = False,
     only: str | None = None,
 ) -> str:
-    began = time.monotonic()
     with open_session(spark_home, name="history") as spark:
-        history = History(seed, steps, database, tmp_path, spark_home, spark, short, only)
-        watch(history, monkeypatch)
-        try:
-            history.play()
-        except Exception as error:  # noqa: BLE001 the test fails, and shows its history
-            log = "\n".join(history.log)
-            pytest.fail(f"--seed {seed} --steps {steps}:\n{log}\n{type(error).__name__}: {error}", pytrace=False)
-        finally:
-            history.close()
+        return played(History(seed, steps, database, tmp_path, spark_home, spark, short, only), monkeypatch)
+
+
+def played(history: History, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Plays the history. The test fails where something is wrong, and shows what the history did. Returns what it did in a line."""
+    began = time.monotonic()
+    watch(history, monkeypatch)
+    try:
+        history.play()
+    except Exception as error:  # noqa: BLE001 the test fails, and shows its history
+        log = "\n".join(history.log)
+        pytest.fail(f"--seed {history.seed} --steps {history.steps}:\n{log}\n{type(error).__name__}: {error}", pytrace=False)
+    finally:
+        history.close()
     seconds = {name: round(value) for name, value in history.seconds.items()}
-    summary = f"seed {seed}, {steps} steps, {time.monotonic() - began:.0f} s: {dict(history.counts)}; {seconds}"
+    summary = f"seed {history.seed}, {history.steps} steps, {time.monotonic() - began:.0f} s: {dict(history.counts)}; {seconds}"
     print(summary)  # noqa: T201
     return summary
