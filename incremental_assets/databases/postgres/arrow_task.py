@@ -114,8 +114,8 @@ def run_task(task: ReadTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 def keep_freed_memory() -> None:
     """Lets this process keep what it frees, up to a gigabyte, for what it allocates next.
 
-    A task allocates and frees some hundred megabytes again and again. The C library and Arrow's own allocator return these to the system
-    each time, which then has to clear them again: a seventh of the processor's time of a task. Only glibc has this setting; elsewhere
+    A reader allocates and frees some hundred megabytes again and again. The C library and Arrow's own allocator return these to the system
+    each time, which then has to clear them again: a tenth of the processor's time, or more. Only glibc has this setting; elsewhere
     nothing changes.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)

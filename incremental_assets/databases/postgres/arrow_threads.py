@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from incremental_assets.databases.postgres.arrow_task import ReadTask, SnapshotReader, connected, read_range
+from incremental_assets.databases.postgres.arrow_task import ReadTask, SnapshotReader, connected, keep_freed_memory, read_range
 
 File = tuple[str, int, int, str]
 
@@ -23,6 +23,7 @@ def read_by_threads(task: ReadTask, cores: int, report: Callable[[int], None]) -
     ``report`` gets the number of rows of each batch, from each thread.
     Raises SourceFailed, and what writing to the store raises. No file is left then, as far as they can be removed.
     """
+    keep_freed_memory()
     reading = _Reading(task, report)
     count = max(1, min(task.tasks, cores))
     # ADBC's functions return only when the source has answered, and no signal is handled until then. So this thread only waits.
