@@ -14,6 +14,7 @@ from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
 from assets_tests.test_kill import Command
 from incremental_assets.databases.postgres import infinite
+from incremental_assets.databases.postgres.arrow_threads import a_core
 from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.table import STATE_PROPERTY
@@ -233,6 +234,19 @@ def test_where_one_reader_fails_the_others_are_ended(arrow: MakeProject) -> None
     assert failed["status"] == "failed" and "division by zero" in failed["message"], failed["message"]
     assert made.source.execute(SLEEPING).fetchall() == [(0,)]
     assert not list(Path(made.table("t").url).glob("*.parquet"))
+
+
+def test_all_processes_together_read_as_many_ranges_as_there_are_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of the large tables that are loaded at the same time would take 0.8 GB a core, and the machine would end them all."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with a_core(2) as first:
+        with a_core(2) as second, a_core(2) as third:
+            assert (first, second, third) == (True, True, False)
+        with a_core(2) as again:
+            assert again
+    monkeypatch.setenv("DAGSTER_HOME", "/proc/nowhere")  # a folder that cannot be written limits nothing
+    with a_core(1) as one, a_core(1) as other:
+        assert one and other
 
 
 NUMBERED = "create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i"

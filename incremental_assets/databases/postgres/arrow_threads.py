@@ -4,17 +4,23 @@ Belongs here: who reads which range, and how all stop where one fails or the use
 (``arrow_task``), and which ranges there are (``arrow_files``).
 
 Reading and writing happen in libpq, ADBC and Arrow, which do not hold Python's global lock, so that threads are as fast as the processes of
-Spark's tasks.
+Spark's tasks. As those share the cores of one server, all processes with one DAGSTER_HOME share the machine's: however many large tables
+are loaded at the same time, no more ranges are read at once, which bounds the memory.
 """
 
 import contextlib
+import fcntl
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from incremental_assets.databases.postgres.arrow_task import ReadTask, SnapshotReader, connected, keep_freed_memory, read_range
 
 File = tuple[str, int, int, str]
+WAIT_SECONDS = 0.1
+"""How long a thread waits before it looks again for a core."""
 
 
 def read_by_threads(task: ReadTask, cores: int, report: Callable[[int], None]) -> Sequence[File]:
@@ -24,7 +30,7 @@ def read_by_threads(task: ReadTask, cores: int, report: Callable[[int], None]) -
     Raises SourceFailed, and what writing to the store raises. No file is left then, as far as they can be removed.
     """
     keep_freed_memory()
-    reading = _Reading(task, report)
+    reading = _Reading(task, cores, report)
     count = max(1, min(task.tasks, cores))
     # ADBC's functions return only when the source has answered, and no signal is handled until then. So this thread only waits.
     with ThreadPoolExecutor(count, "read") as threads:
@@ -44,10 +50,11 @@ def read_by_threads(task: ReadTask, cores: int, report: Callable[[int], None]) -
 class _Reading:
     """The ranges that no thread has begun, and what came of the others."""
 
-    def __init__(self, task: ReadTask, report: Callable[[int], None]) -> None:
+    def __init__(self, task: ReadTask, cores: int, report: Callable[[int], None]) -> None:
         self.files: list[File] = []
-        self._task, self._report, self._lock = task, report, threading.Lock()
-        self._next = iter(range(len(task.read.queries)))
+        self._task, self._cores, self._report = task, cores, report
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._waiting = deque(range(len(task.read.queries)))
         self._readers: list[SnapshotReader] = []
 
     def run(self) -> None:
@@ -55,15 +62,19 @@ class _Reading:
         with connected(self._task.read) as reader:
             with self._lock:
                 self._readers.append(reader)
-            while (number := self._taken()) is not None:
-                found = read_range(self._task, reader, number, self._report)
-                with self._lock:
-                    self.files += found
+            while self._waiting and not self._ended.is_set():
+                with a_core(self._cores) as is_free:
+                    number = self._taken() if is_free else None
+                    if number is not None:
+                        found = read_range(self._task, reader, number, self._report)
+                        with self._lock:
+                            self.files += found
+                if not is_free:
+                    self._ended.wait(WAIT_SECONDS)
 
     def end(self) -> None:
         """From now on no range is begun."""
-        with self._lock:
-            self._next = iter(range(0))
+        self._ended.set()
         self.cancel()
 
     def cancel(self) -> None:
@@ -80,4 +91,31 @@ class _Reading:
 
     def _taken(self) -> int | None:
         with self._lock:
-            return next(self._next, None)
+            return self._waiting.popleft() if self._waiting else None
+
+
+@contextlib.contextmanager
+def a_core(cores: int) -> Iterator[bool]:
+    """Holds one of so many cores of this machine during the block, if one is free; yields whether it is.
+
+    Without a DAGSTER_HOME, or where its folder cannot be written, each process has all cores to itself.
+    """
+    home = os.environ.get("DAGSTER_HOME")
+    with contextlib.ExitStack() as files:
+        try:
+            folder = os.path.join(home or "", "readers")
+            if home:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            held = [files.enter_context(open(os.path.join(folder, str(n)), "ab")) for n in range(cores)] if home else []
+        except OSError:
+            held = []
+        yield not held or any(_locked(file.fileno()) for file in held)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the file could be locked, until it is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
