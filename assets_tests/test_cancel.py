@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 
 SLOW = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query like '%slow_view%'"
 READ_SLOWLY = "case when current_query() like 'COPY%' then pg_sleep(1)::text is not null else true end"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.spark.session import stop_server
 
 MakeProject = Callable[..., Project]

@@ -23,8 +23,7 @@ import pytest
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.delta.add_files import READ_BY
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import READ_BY, WRITE_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded import server
 from incremental_assets.spark.session import stop_server

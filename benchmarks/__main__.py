@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks import sling_side
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Measured, Project, facts, run
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
 

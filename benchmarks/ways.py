@@ -21,7 +21,7 @@ import psycopg
 
 from benchmarks.__main__ import DEFS, PREPARE
 from benchmarks.measure import Project
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.compare import compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load

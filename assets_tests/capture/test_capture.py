@@ -18,7 +18,7 @@ from incremental_assets.databases import capture_sync
 from incremental_assets.databases.postgres.capture import change_log
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta import write
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 
 MakeProject = Callable[..., Project]
 SLOT = "incremental_assets_shop"

@@ -16,7 +16,7 @@ from assets_tests.test_kill import Command
 from incremental_assets.databases.postgres import infinite
 from incremental_assets.databases.postgres.arrow_threads import a_core
 from incremental_assets.delta import write
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.table import STATE_PROPERTY
 from incremental_assets.spark.session import ensure_server, open_session
 

@@ -21,7 +21,7 @@ from incremental_assets.core.window import EVERYTHING
 from incremental_assets.databases import rows
 from incremental_assets.databases.postgres.source import PostgresSnapshot, PostgresSource
 from incremental_assets.databases.source import WindowRead
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 
 MakeProject = Callable[..., Project]
 READ = WindowRead((EVERYTHING,), True, None, 1)

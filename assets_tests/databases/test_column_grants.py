@@ -11,7 +11,7 @@ import pytest
 
 from assets_tests.harness import Project, long, wait_for
 from incremental_assets.databases.postgres import session
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 
 MakeProject = Callable[..., Project]
 TABLES = {

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project, long
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()

@@ -30,7 +30,7 @@ from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres import connection
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 MakeProject = Callable[..., Project]

@@ -16,7 +16,7 @@ from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta import local_keys
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 
 MakeProject = Callable[..., Project]
 JANUARY, FEBRUARY, MARCH, APRIL = ("2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01")

@@ -35,8 +35,7 @@ from incremental_assets.databases import sync
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
 from incremental_assets.delta import sweep, write
-from incremental_assets.delta.add_files import READ_BY
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import READ_BY, WRITE_BY
 from incremental_assets.spark.session import SparkSession, open_session
 
 MOST_PREPARED = 4

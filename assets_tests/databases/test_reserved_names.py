@@ -13,8 +13,7 @@ import pytest
 from assets_tests.harness import Project, long
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.runner import SyncOptions
-from incremental_assets.delta.add_files import READ_BY
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import READ_BY, WRITE_BY
 
 MakeProject = Callable[..., Project]
 COLUMNS = ("_file", "_change_type", "_commit_version", "_commit_timestamp", "__index_level_0__", "_rowid", "file_path",

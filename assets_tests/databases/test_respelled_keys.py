@@ -12,7 +12,7 @@ import pytest
 from assets_tests.harness import Project, long
 from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.delta import local_keys
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 
 MakeProject = Callable[..., Project]
 ENTRY = "public.t:at:timestamp!upsert"

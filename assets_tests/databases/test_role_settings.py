@@ -19,7 +19,7 @@ from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.extract import reader_statements
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.settings import OF_SESSION, READ, of_session
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.compare import compare
 
 MakeProject = Callable[..., Project]

@@ -17,7 +17,7 @@ from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.databases.postgres import arrow_columns, extract
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
 

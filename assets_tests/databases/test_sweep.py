@@ -19,7 +19,7 @@ from incremental_assets.dagster.runner import Runner, SyncOptions
 from incremental_assets.dagster.schedules import NotDue, launch_if_due
 from incremental_assets.delta import local_hashed_rows, local_keys
 from incremental_assets.delta import sweep as delta_sweep
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
 

@@ -12,7 +12,7 @@ from psycopg import sql
 from assets_tests.harness import Project
 from incremental_assets.core.container import SourceColumn
 from incremental_assets.databases.postgres.types import carry
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 
 MakeProject = Callable[..., Project]
 

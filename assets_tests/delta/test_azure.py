@@ -19,8 +19,8 @@ from assets_tests.delta.s3_server import OTHERS
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ContainerBusy, LakeError
 from incremental_assets.delta import local_write, store
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.lease import Lease, held, this_holder
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable

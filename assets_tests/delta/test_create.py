@@ -16,8 +16,8 @@ from assets_tests.harness import long
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.create import create_table
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.guards import newest
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch

@@ -26,8 +26,7 @@ from assets_tests.databases.test_types import TYPES, create, insert
 from assets_tests.delta import test_local_histories as histories
 from assets_tests.harness import Project
 from incremental_assets.delta import local_write
-from incremental_assets.delta.add_files import READ_BY
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import READ_BY, WRITE_BY
 from incremental_assets.delta.table import double_quoted, query
 from incremental_assets.spark.session import open_session
 

@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 
 from assets_tests.delta.s3_server import OTHERS
 from assets_tests.harness import Project, wait_for
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.lease import SECONDS_VARIABLE
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.spark.session import open_session, stop_server
 
 pytestmark = pytest.mark.s3

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 from assets_tests.harness import Folder, Project, long
 from incremental_assets.core.watermark import TableState
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.store import version_file
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable, Left

@@ -39,10 +39,10 @@ from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta import create, local_write
 from incremental_assets.delta.counts import row_count
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_query import readable_here
 from incremental_assets.delta.local_rows import key_texts, local_frame
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable, double_quoted, query
 from incremental_assets.delta.write import commit

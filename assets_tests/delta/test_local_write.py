@@ -34,9 +34,10 @@ from incremental_assets.core.window import Window
 from incremental_assets.delta import local_write as module
 from incremental_assets.delta import write as write_module
 from incremental_assets.delta.commit_files import checkpoint_if_due, commit_files
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here, rows_of_lake
-from incremental_assets.delta.local_write import WRITE_BY, write_here
+from incremental_assets.delta.local_write import write_here
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile

@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 
 from assets_tests.harness import Project
 from incremental_assets.delta import replace_using
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 

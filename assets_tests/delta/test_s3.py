@@ -22,7 +22,7 @@ from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnrea
 from incremental_assets.core.files import encode_path
 from incremental_assets.databases.postgres import arrow_files
 from incremental_assets.delta import local_write, store
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
 from incremental_assets.delta.log import write_version
 from incremental_assets.delta.maintenance import maintain

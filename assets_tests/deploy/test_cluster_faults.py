@@ -19,7 +19,7 @@ from dagster import DagsterRunStatus
 from assets_tests.harness import wait_for
 from deploy.cluster.local import LocalCluster
 from deploy.cluster.topology import WORKERS, Service
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 
 pytestmark = [pytest.mark.long, pytest.mark.s3, pytest.mark.timeout(900)]
 

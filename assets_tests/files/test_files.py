@@ -25,7 +25,7 @@ from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.dagster.sensors import Cursor, tick
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.rejected import rejected_table

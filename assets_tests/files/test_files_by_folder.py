@@ -21,7 +21,7 @@ from incremental_assets.dagster.partitioning import windows_metadata
 from incremental_assets.dagster.partitions import add_keys, partitions_definition
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.sensors import tick
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import WRITE_BY
 
 Make = Callable[..., Folder]
 NONE = "__HIVE_DEFAULT_PARTITION__"

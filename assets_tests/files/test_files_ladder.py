@@ -18,7 +18,7 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.ladder import Texts, next_type
 from incremental_assets.core.schema import widens
 from incremental_assets.delta import as_text
-from incremental_assets.files.local_read import FILES_BY
+from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.files.rejected import rejected_table
 from incremental_assets.spark.session import open_session
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from assets_tests.harness import Folder, long
-from incremental_assets.files.local_read import FILES_BY
+from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.files.readers import reading
 
 Make = Callable[..., Folder]

@@ -30,9 +30,9 @@ from incremental_assets.core.names import literal
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import container_output
 from incremental_assets.delta import staged_files, write
+from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import sync as files_sync
-from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.readers.local import LocalRows
 from incremental_assets.files.readers.local_json import LocalJsonRows

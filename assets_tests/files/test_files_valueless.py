@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Folder, long
-from incremental_assets.files.local_read import FILES_BY
+from incremental_assets.delta.engine import FILES_BY
 
 Make = Callable[..., Folder]
 

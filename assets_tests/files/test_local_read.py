@@ -15,10 +15,11 @@ from assets_tests.files.both_readers import read_by_both, rows_read_here
 from assets_tests.harness import long
 from incremental_assets.core.files import FileFormat, Limits
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
-from incremental_assets.files.local_read import FILES_BY, RowsReadHere
+from incremental_assets.files.local_read import RowsReadHere
 from incremental_assets.files.readers import local
 from incremental_assets.files.readers.reading import ReadFile, Reading
 

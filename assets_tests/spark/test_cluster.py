@@ -18,7 +18,7 @@ import pytest
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.arrow_files import PostgresFiles
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.write_batch import FilesTarget, WrittenFile
 from incremental_assets.spark.embedded import launch
 from incremental_assets.spark.session import stop_server

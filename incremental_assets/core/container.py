@@ -62,6 +62,15 @@ class WhenRecreated(str, Enum):
     ADOPT = "adopt"
 
 
+class Engine(str, Enum):
+    """Who reads and writes the rows of a container. ``SPARK``: Spark, all of them. ``ARROW``: the sync's own process, whatever it can,
+    also where Spark has other machines. ``AUTO``: who is faster. All ways write the same table (docs/decisions/ways-of-writing.md)."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    ARROW = "arrow"
+
+
 class Inherited(str, Enum):
     """Whether a table's rows are its own alone (``ONLY``), or also those of the tables that inherit from it (``INCLUDE``)."""
 
@@ -232,6 +241,7 @@ class ContainerOptions:
     text_columns: tuple[str, ...] = ()
     binary_columns: tuple[str, ...] = ()
     readers: int | None = None
+    engine: Engine | None = None  # None: the datastore's setting applies
     deletion_vectors: bool = True
     cluster: bool = False
     hold_back: HoldBack = HoldBack.ALL
@@ -476,6 +486,11 @@ class Container:
     def when_recreated(self) -> WhenRecreated:
         """What a sync does where the table is another one than before, by the same rule."""
         return self.options.when_recreated or WhenRecreated.REFUSE
+
+    @property
+    def engine(self) -> Engine:
+        """Who reads and writes its rows, by the same rule."""
+        return self.options.engine or Engine.AUTO
 
     @property
     def inherited(self) -> Inherited | None:

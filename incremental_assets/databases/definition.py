@@ -21,6 +21,7 @@ from incremental_assets.core.container import (
     AuditSettings,
     Container,
     ContainerOptions,
+    Engine,
     Inherited,
     RegularScan,
     RowSecurity,
@@ -59,7 +60,8 @@ class DatastoreSettings:
     maintenance run. ``keep_days``: how many days runs and records of scans are kept (None: for ever). ``incremental``: the incremental
     identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of tables that are not synced.
     ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none. ``when_recreated``: what syncs of
-    containers do that do not say it themselves, where the table is another one than before.
+    containers do that do not say it themselves, where the table is another one than before. ``engine``: who reads and writes the rows of
+    containers that do not say it themselves.
     """
 
     name: str
@@ -90,6 +92,7 @@ class DatastoreSettings:
     exclude: tuple[str, ...] = ()
     auto_identifiers: bool = False
     when_recreated: WhenRecreated = WhenRecreated.REFUSE
+    engine: Engine = Engine.AUTO
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
 
     def __post_init__(self) -> None:
@@ -226,6 +229,7 @@ class TableDefinition:
             capture=settings.captures(table),
             row_security=settings.row_security_of(table.name),
             when_recreated=own.when_recreated or settings.when_recreated,
+            engine=own.engine or settings.engine,
         )
         spec = settings.specs.get(table.name)
 

@@ -6,21 +6,20 @@ not belong: the queries (``databases.source``), or what is committed when (``dat
 """
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from incremental_assets.core.container import Engine
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.window import Window
 from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, WindowRead
-from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
 from incremental_assets.delta.write_batch import RowsInFiles
-from incremental_assets.spark.embedded.launch import has_other_machines
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -33,14 +32,14 @@ MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
 
 
-def may_be_local(rows: int) -> bool:
+def may_be_local(engine: Engine, rows: int) -> bool:
     """Whether so many rows are read by this process, if nothing else is against it."""
-    return rows <= MOST_LOCAL_ROWS and not os.environ.get(READ_BY)
+    return rows <= MOST_LOCAL_ROWS and why_spark_reads(engine) is None and not are_read_into_files(engine)
 
 
-def may_be_in_files_here() -> bool:
+def may_be_in_files_here(engine: Engine) -> bool:
     """Whether this process reads many rows into files, if nothing else is against it."""
-    return os.environ.get(READ_BY) != "jdbc" and not has_other_machines()
+    return why_spark_reads(engine) is None and not have_tasks(engine)
 
 
 class TableRows:
@@ -100,7 +99,7 @@ class TableRows:
 
     @functools.cached_property
     def _local(self) -> pa.Table | None:
-        few = may_be_local(self._source.estimate(self._read.windows, self._read.include_nulls))
+        few = may_be_local(self._plan.container.engine, self._source.estimate(self._read.windows, self._read.include_nulls))
         if not few or self._is_read_by_key:
             return None
         return self._snapshot.local(self._read, MOST_LOCAL_BYTES)

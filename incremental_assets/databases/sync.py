@@ -113,11 +113,11 @@ class TableSync(ContainerSync):
         plan, source = self._plan, self._source
         if not (self._whole or self._base_version is None) or plan.container.options.cluster:
             return False
-        may_be = may_be_in_files_here() and source.reads_into_files
+        may_be = may_be_in_files_here(plan.container.engine) and source.reads_into_files
         return may_be and not is_read_by_key(plan, source, self._definition.settings.rows_a_window)
 
     def _has_few_rows(self) -> bool:
-        return may_be_local(self._source.estimate(self._plan.windows, self._plan.include_nulls))
+        return may_be_local(self._plan.container.engine, self._source.estimate(self._plan.windows, self._plan.include_nulls))
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan

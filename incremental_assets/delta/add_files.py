@@ -19,11 +19,11 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.counts import rows_in_windows
+from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
 from incremental_assets.delta.guards import expect_unmoved, newest
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import BatchRows, RowsInFiles, WriteBatch, WriteResult, WrittenFile
-from incremental_assets.spark.embedded.launch import has_other_machines
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READ_BY = "INCREMENTAL_ASSETS_READ_BY"
-"""The environment variable that says how rows are read that could be read into files: ``jdbc`` never, ``arrow`` always, and else as is
-faster for their number."""
 LEAST_ROWS = 100_000
 """Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two, and get no commit of their own."""
 _logged: set[tuple[str, str, str]] = set()
@@ -118,13 +115,15 @@ def choose(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, 
 
     The cheap questions come first; the last ones start a Python worker of Spark, where its tasks are to read, and read the table.
     """
-    setting, by_tasks = os.environ.get(READ_BY, ""), has_other_machines()
-    least = 0 if setting == "arrow" else LEAST_ROWS
+    engine = write_batch.container.engine
+    by_tasks = have_tasks(engine)
+    least = 0 if are_read_into_files(engine) else LEAST_ROWS
     rows = write_batch.in_files
     if rows is None:
         return "these rows cannot be read into files"
-    if setting == "jdbc":
-        return f"{READ_BY} says so"
+    reason = why_spark_reads(engine)
+    if reason is not None:
+        return reason
     if by_tasks and write_batch.expected < least:
         return "there are few rows"
     reason = reason_against(table, head, write_batch)
@@ -225,5 +224,5 @@ def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
         if size != file.size:
             raise LakeError(
                 f"{path} was written by one of Spark's workers, and this process does not see it ({size} of {file.size} bytes). Do they "
-                f"share the folder? Nothing was committed. {READ_BY}=jdbc lets Spark write the rows."
+                f"share the folder? Nothing was committed. engine: spark lets Spark write the rows, and engine: arrow this process."
             )

@@ -16,8 +16,8 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.store import folder_at
@@ -67,7 +67,11 @@ def _properties(container: Container, columns: Sequence[Column], state: str) -> 
 def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
     """Whether Spark may make another table of it than this process: by its own settings, which a server elsewhere may have, or by the
     names and types of columns."""
-    if os.environ.get(WRITE_BY) or os.environ.get("SPARK_REMOTE") or any(name.startswith(_OF_NEW_TABLES) for name in own_settings()):
+    if (
+        why_spark_writes(write_batch.container.engine)
+        or os.environ.get("SPARK_REMOTE")
+        or any(name.startswith(_OF_NEW_TABLES) for name in own_settings())
+    ):
         return True
     return write_batch.container.options.cluster or not are_plain(write_batch.columns)
 

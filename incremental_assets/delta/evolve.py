@@ -6,17 +6,17 @@ columns without an error.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from incremental_assets.core.container import Engine
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.nested_types import added_fields
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.spark_types import names_within
-from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.log import write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, declared
 from incremental_assets.delta.properties import metadata_actions, metadata_opened
@@ -34,12 +34,14 @@ MAPPING = {"delta.columnMapping.mode": "name"}
 """The properties of a table whose columns may have any names."""
 
 
-def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, evolution: Evolution) -> None:
+def evolve_table(
+    spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, evolution: Evolution, engine: Engine = Engine.AUTO
+) -> None:
     """Adds and widens columns, and adds fields to structs. Dropped columns stay in the table; new rows have NULL in them.
 
     ``spark`` returns a session and is called only if Spark has to do it.
     """
-    if not (evolution.widen or evolution.grow) and _add_here(table, head, evolution.add):
+    if not (why_spark_writes(engine) or evolution.widen or evolution.grow) and _add_here(table, head, evolution.add):
         return
     allow_names(spark, table, head, evolution.add)
     session = spark()
@@ -62,7 +64,7 @@ def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: He
 def _add_here(table: LakeTable, head: Head, added: Sequence[Column]) -> bool:
     """Adds columns by a commit without rows, which takes milliseconds. Returns False if nothing was done and Spark has to do it."""
     mapped = head.properties.get("delta.columnMapping.mode", "none") != "none"
-    if os.environ.get(WRITE_BY) or mapped or not are_plain(added) or any(c.type == NTZ for c in added):
+    if mapped or not are_plain(added) or any(c.type == NTZ for c in added):
         return False
     delta = metadata_opened(table)
     if delta is None or delta.version() != head.version:

@@ -10,7 +10,6 @@ vectors, as Spark does it. Spark takes a second to plan a query however few rows
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from obstore.exceptions import BaseError
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, RemovedFile, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.deletion_vectors import write_vectors
+from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.local_files import LocalFiles, size_of
@@ -38,8 +38,6 @@ from incremental_assets.delta.write_batch import WriteBatch, WriteResult, Writte
 
 log = logging.getLogger(__name__)
 
-WRITE_BY = "INCREMENTAL_ASSETS_WRITE_BY"
-"""The environment variable that says who writes few rows: ``spark``, or else this process where it can."""
 MOST_READ_BYTES = 2 << 30
 """Up to so many bytes of files are searched for the rows to be replaced. Only the columns by which they are known are read."""
 MOST_WHOLE_BYTES = 256 << 20
@@ -189,7 +187,7 @@ def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
 
 def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
     """Why Spark has to write; None if this process may."""
-    return f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    return why_spark_writes(write_batch.container.engine) or reason_against(table, head, write_batch)
 
 
 # ---------------------------------------------------------------------- what is written, and what it replaces

@@ -9,7 +9,6 @@ that replace those of single files are then written by ``local_write``, and ever
 
 import contextlib
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
+from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
-from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
@@ -60,8 +59,9 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> st
     staged = write_batch.staged
     if staged is None:
         return "the rows are not in files"
-    if os.environ.get(WRITE_BY):
-        return f"{WRITE_BY} says so"
+    reason = why_spark_writes(write_batch.container.engine)
+    if reason is not None:
+        return reason
     if write_batch.whole and head.version > 0 and head.properties.get("delta.appendOnly") == "true":
         return "the table's rows must not be removed"
     if write_batch.whole and not can_be_replaced(table, head):

@@ -153,7 +153,7 @@ def _prepare(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head |
         return newest(table), Evolution()
     evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns, write_batch.rewritten)
     if evolution.add or evolution.widen or evolution.grow:
-        evolve_table(spark, table, head, evolution)
+        evolve_table(spark, table, head, evolution, write_batch.container.engine)
         head = newest(table)
     if evolution.rewrite:
         rewrite(spark(), table, head, write_batch, evolution.rewrite)

@@ -17,6 +17,7 @@ from incremental_assets.core.container import (
     AuditSettings,
     Container,
     ContainerOptions,
+    Engine,
     Identifier,
     Kind,
     Partitioning,
@@ -155,7 +156,9 @@ class FileDefinition:
         """How its files are read. Raises ConfigurationError for an option that must not be set."""
         own = self.options
         folders = None if own.folders is None else own.folders.name
-        return Reading(self.format, own.read, own.types, own.limits, own.cuts_times, folders=folders)
+        return Reading(
+            self.format, own.read, own.types, own.limits, own.cuts_times, folders=folders, engine=own.container.engine or Engine.AUTO
+        )
 
     @property
     def folders(self) -> FolderColumn | None:

@@ -18,6 +18,7 @@ from incremental_assets.core.errors import ConfigurationError, SourceError, Sour
 from incremental_assets.core.files import FileFormat
 from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.engine import why_spark_reads_files
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 log = logging.getLogger(__name__)
-
-FILES_BY = "INCREMENTAL_ASSETS_FILES_BY"
-"""The environment variable that says how files are read: ``spark``: by Spark alone; else in this process where it can."""
-
 
 LocalTexts = LocalRows | LocalJsonRows
 LocalRead = LocalTexts | LocalParquetRows
@@ -161,8 +158,9 @@ def read_here(
 
 
 def _reason_against(reading: Reading, files: Sequence[ReadFile], known: Sequence[Column], types: Mapping[str, str] | None) -> str | None:
-    if os.environ.get(FILES_BY) == "spark":
-        return f"{FILES_BY} says so"
+    reason = why_spark_reads_files(reading.engine)
+    if reason is not None:
+        return reason
     if reading.format not in _READ_HERE:
         return "their format is one that only Spark reads"
     if types is None or any(_READ_HERE[reading.format][1](column.type) is None for column in known):

@@ -19,7 +19,7 @@ from pydantic import Field
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.container import ContainerOptions
+from incremental_assets.core.container import ContainerOptions, Engine
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import LONGEST_LINE, FileFormat, Limits, format_of
 from incremental_assets.core.folder_column import FolderColumn
@@ -77,6 +77,9 @@ class FilesEntry(QualityEntry):
     max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
     metadata: MetadataEntry | None = Field(default=None, description="documents after syncs, instead of those of the datastore")
+    engine: Engine | None = Field(
+        default=None, description="who reads files and writes rows: auto, spark or arrow; default: the datastore's"
+    )
     deletion_vectors: bool = True
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
@@ -121,6 +124,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     max_file_bytes: int = Limits.file_bytes
     max_line_bytes: int = Limits.line_bytes
     max_columns: int = Limits.columns
+    engine: Literal["auto", "spark", "arrow"] = "auto"
     schedule: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     maintenance: str | None = "daily"
@@ -182,7 +186,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             if number < 1:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
         limits = _limits(self.name, Limits(), self.max_file_bytes, self.max_line_bytes, self.max_columns)
-        defaults = FileOptions(prune=self.prune_files, cuts_times=self.finer_times == "cut", limits=limits)
+        container = ContainerOptions(engine=Engine(self.engine))
+        defaults = FileOptions(prune=self.prune_files, cuts_times=self.finer_times == "cut", limits=limits, container=container)
         without = [name for name, entry in self.containers.items() if entry.glob is None]
         if without and len(without) < len(self.containers):
             raise ConfigurationError(
@@ -266,6 +271,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
         limits=limits,
         container=ContainerOptions(
             schedule=entry.schedule,
+            engine=entry.engine or defaults.container.engine,
             deletion_vectors=entry.deletion_vectors,
             owners=tuple(entry.owners),
             tags=entry.tags,

@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
+from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
@@ -85,6 +85,7 @@ class ContainerEntry(QualityEntry):
         default_factory=list, description="texts carried as the bytes that the source has; of PostgreSQL only"
     )
     readers: int | None = Field(default=None, description="parallel reads of the source")
+    engine: Engine | None = Field(default=None, description="who reads and writes rows: auto, spark or arrow; default: the datastore's")
     deletion_vectors: bool = True
     cluster: bool = Field(default=False, description="CLUSTER BY the identifier")
     hold_back: HoldBack = Field(default=HoldBack.ALL, description="which open transactions hold the watermark: all, or writers")
@@ -167,6 +168,7 @@ class TableDatastore(DatastoreComponent):
     exclude: Sequence[str] = field(default_factory=list)
     identifiers: Literal["auto", "yaml"] = "yaml"
     when_recreated: Literal["refuse", "reload", "adopt"] = "refuse"
+    engine: Literal["auto", "spark", "arrow"] = "auto"
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -223,6 +225,7 @@ class TableDatastore(DatastoreComponent):
             "exclude": tuple(self.exclude),
             "auto_identifiers": self.identifiers == "auto",
             "when_recreated": WhenRecreated(self.when_recreated),
+            "engine": Engine(self.engine),
             "catalog": self.catalog.settings(self.name),
         }
 

@@ -151,7 +151,7 @@ def read_range(
         writer.close()
     except UnexpectedValue as error:
         writer.discard()
-        raise SourceFailed(f"{SOURCE_FAILED}{error}; INCREMENTAL_ASSETS_READ_BY=jdbc reads it otherwise{END_OF_MESSAGE}") from None
+        raise SourceFailed(f"{SOURCE_FAILED}{error}; engine: spark reads it otherwise{END_OF_MESSAGE}") from None
     except BaseException:
         writer.discard()
         raise

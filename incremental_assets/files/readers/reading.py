@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from incremental_assets.core.container import Engine
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, Limits, shown_path
 from incremental_assets.files.readers.options import expect_options
@@ -71,6 +72,7 @@ class Reading:
     ``cuts_times``: digits of a time below the microsecond are left out; otherwise a file with such digits is refused.
     ``valueless``: columns that files had before, none of them with a value, so that the table does not have them.
     ``folders``: a column of folders that is always there, whether the folders of some files name it or not.
+    ``engine``: who reads them.
     ``by_line``: JSON has one record a line in any case, and is UTF-8. Otherwise its first bytes tell.
     Raises ConfigurationError for an option that must not be set.
     """
@@ -83,6 +85,7 @@ class Reading:
     by_line: bool = False
     valueless: tuple[str, ...] = ()
     folders: str | None = None
+    engine: Engine = Engine.AUTO
 
     def __post_init__(self) -> None:
         for name in self.options:
