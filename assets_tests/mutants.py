@@ -155,9 +155,9 @@ MUTANTS = (
     Mutant(
         "The watermark is stored before the rows",
         "delta/write.py",
-        "        outcome, by_spark = _write_here(",
+        "        outcome = first_that_can(",
         "        set_property(spark, table, STATE_PROPERTY, write_batch.state.to_json(container.cursor_type))\n"
-        "        outcome, by_spark = _write_here(",
+        "        outcome = first_that_can(",
         "test_stages.py::test_a_first_load_that_ends_before_its_rows_is_repeated",
     ),
     Mutant(
@@ -359,8 +359,8 @@ MUTANTS = (
     Mutant(
         "The old row of a key is looked for in the batch's windows only",
         "delta/local_write.py",
-        "return Chosen(rows, RowsOfKeys(keys))",
-        "return Chosen(rows, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
+        "return _Chosen(rows, RowsOfKeys(keys))",
+        "return _Chosen(rows, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
         "test_local_write.py::test_rows_are_replaced_by_key",
     ),
     Mutant(
@@ -604,8 +604,8 @@ MUTANTS = (
     Mutant(
         "The rows of a file that has changed take the place of the whole table",
         "delta/local_write.py",
-        "return Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)",
-        "return Chosen(compared.new, is_all=True)",
+        "return _Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)",
+        "return _Chosen(compared.new, is_all=True)",
         "test_files.py::test_small_csv_files_are_synced_without_spark",
     ),
     Mutant(

@@ -33,7 +33,7 @@ from incremental_assets.dagster.status import status_lines
 from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.databases.sweep import Sweep
-from incremental_assets.delta.write_batch import WriteResult
+from incremental_assets.delta.write_batch import Way, WriteResult
 from incremental_assets.quality.records import OperationResult, ScanOperation
 from incremental_assets.quality.scan import ScanResult
 
@@ -79,7 +79,7 @@ def test_a_line_of_sync_has_the_documented_fields() -> None:
     holder = Holder(1, "u", "a", datetime.now(timezone.utc).isoformat())
     held = {"watermark/held_back_by": dg.MetadataValue.json([dataclasses.asdict(holder)])}
     checks = line_of(scan_summary())
-    empty = WriteResult(0, 0, 0, 0, 1, 1)
+    empty = WriteResult(0, 0, 0, 0, 1, 1, Way.ALREADY_THERE)
     swept = Sweep(rows=10, gone=1, refused=True, most=0, returned=0, missing=0, result=empty).metadata()
     told = line("shop/orders", "synced", metadata={**held, **as_metadata(swept)}, checks=None)
     same("sync", told, ("sweep",))

@@ -23,20 +23,20 @@ from incremental_assets.delta import add_files, commit_files
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WrittenFile
+from incremental_assets.delta.write_batch import BatchRows, InWindows, NotHere, WriteBatch, WrittenFile
 
 SCHEMA = pa.schema([("k", pa.int64())])
 FIELD: dict[str, Any] = {"name": "k", "type": "long", "nullable": True, "metadata": {}}
 
 
-class HeldRows:
+class HeldRows(BatchRows):
     """The rows of a batch whose snapshot is held. These tests write files themselves, so nothing is read."""
 
     def frame(self, spark: Any) -> Any:
         raise AssertionError("the rows are read into files")
 
-    def local(self) -> None:
-        return None
+    def local(self) -> pa.Table:
+        raise NotHere("the rows are read into files")
 
     def still_there(self) -> None:
         pass
@@ -49,10 +49,16 @@ def batch(**changes: Any) -> WriteBatch:
     container = resolved()
     state: TableState = fresh_state(container, "1/2")
     made = WriteBatch(
-        container=container, windows=(EVERYTHING,), include_nulls=False, whole=False, columns=(Column("k", "bigint"),), base_version=0,
+        container=container, replaces=InWindows(container.identifier, (EVERYTHING,)), columns=(Column("k", "bigint"),), base_version=0,
         state=state, expected=1_000_000, allow_empty=False, commit_metadata={"run_id": "r"}, rows=HeldRows(),
     )  # fmt: skip
     return replace(made, **changes)
+
+
+def of_windows(write_batch: WriteBatch, *windows: Window, nulls: bool = False, **changes: Any) -> WriteBatch:
+    """The batch with other windows of its container's identifier."""
+    changed = replace(write_batch, **changes)
+    return replace(changed, replaces=InWindows(changed.container.identifier, windows, nulls))
 
 
 def written(table: LakeTable, *keys: int) -> list[WrittenFile]:

@@ -46,7 +46,7 @@ from incremental_assets.delta.local_rows import key_texts, local_frame
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable, double_quoted, query
 from incremental_assets.delta.write import commit
-from incremental_assets.delta.write_batch import WriteBatch
+from incremental_assets.delta.write_batch import InWindows, WriteBatch
 from incremental_assets.spark.session import SparkSession, open_session
 
 D = decimal.Decimal
@@ -411,7 +411,7 @@ class History:
         """Commits a batch. Returns False if it was refused."""
         head = table.head()
         batch = WriteBatch(
-            container=self.container, windows=windows, include_nulls=nulls, whole=False,
+            container=self.container, replaces=InWindows(self.container.identifier, windows, nulls),
             columns=tuple(Column(*column) for column in self.layout.columns), base_version=head.version if head else None,
             state=fresh_state(self.container, "1/2"), expected=read, allow_empty=allow,
             commit_metadata={"run_id": len(self.log)}, rows=rows, by_key=self.source,

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
 
-from assets_tests.delta.test_add_files import batch
+from assets_tests.delta.test_add_files import batch, of_windows
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.schema import Column
-from incremental_assets.core.window import Window
+from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.delta import local_rows
 from incremental_assets.delta.local_files import LocalFiles
 from incremental_assets.delta.local_rows import (
@@ -38,6 +38,7 @@ from incremental_assets.delta.overwrite import _changes
 from incremental_assets.delta.sql import key_text, scope_predicate
 from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.write_batch import NotHere
 from incremental_assets.spark.session import open_session
 
 D = decimal.Decimal
@@ -143,7 +144,7 @@ def test_the_same_changes_are_counted_here_and_by_spark(tmp_path: Path, spark_ho
     table = LakeTable(str(tmp_path), "t")
     head = table.head()
     assert head is not None
-    old = rows_of_lake(table, head, replace(BATCH, columns=head.columns, windows=(Window(5, None),)))
+    old = rows_of_lake(table, head, of_windows(BATCH, Window(5, None), columns=head.columns))
     assert old is not None and sorted(old.column("k").to_pylist()) == list(range(5, 40)) and old.schema == new.schema
     with open_session(spark_home, name="local rows") as spark:
         older = spark.sql(f"SELECT * FROM {table.sql_name} WHERE k >= 5")
@@ -166,7 +167,7 @@ def test_rows_of_the_last_millisecond_of_a_file_are_compared(tmp_path: Path, spa
             container = replace(BATCH.container, identifier=Identifier(("k",), IdentifierType.TIMESTAMP, cursor_type))
             batch_of = replace(BATCH, container=container, columns=head.columns)
             for lower, expected in ((at, 2), (at - 456, 2), (at + 1, 1)):
-                found = rows_of_lake(table, head, replace(batch_of, windows=(Window(lower, None),)))
+                found = rows_of_lake(table, head, of_windows(batch_of, Window(lower, None)))
                 assert found is not None and found.num_rows == expected, (type_, lower)
             table = LakeTable(str(tmp_path), "of_local_times")
 
@@ -194,7 +195,7 @@ def test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads(tmp_path
             windows = chance.choice(
                 [(Window(edges[0], edges[1]), Window(edges[2], edges[3])), (Window(edges[1], None),), (Window(None, 9),)]
             )
-            wanted = replace(BATCH, columns=head.columns, windows=windows, include_nulls=chance.random() < 0.5)
+            wanted = of_windows(BATCH, *windows, nulls=chance.random() < 0.5, columns=head.columns)
             found = rows_of_lake(table, head, wanted)
             assert wanted.container.identifier is not None
             condition = scope_predicate(wanted.container.identifier, windows, wanted.include_nulls)
@@ -209,16 +210,18 @@ def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path
     table = LakeTable(str(tmp_path), "t")
     head = table.head()
     assert head is not None
-    whole = BATCH
+    whole = of_windows(BATCH, EVERYTHING)
     read = rows_of_lake(table, head, whole)
     assert read is not None and read.column("k").to_pylist() == [1, 2]
-    with_nulls = rows_of_lake(table, head, replace(whole, include_nulls=True))
+    with_nulls = rows_of_lake(table, head, of_windows(whole, EVERYTHING, nulls=True))
     assert with_nulls is not None and with_nulls.num_rows == 3
-    assert rows_of_lake(table, head, replace(whole, columns=(Column("k", "int"),))) is None
+    with pytest.raises(NotHere, match="other columns"):
+        rows_of_lake(table, head, replace(whole, columns=(Column("k", "int"),)))
     write_deltalake(table.address, pa.table({"k": pa.array([3], pa.int64())}), mode="append")
     as_planned = rows_of_lake(table, head, whole)
     assert as_planned is not None and as_planned.column("k").to_pylist() == [1, 2]
     for limit in ("MOST_OLD_ROWS", "MOST_OLD_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(local_rows, limit, 1)
-            assert rows_of_lake(table, head, whole) is None
+            with pytest.raises(NotHere, match="many rows"):
+                rows_of_lake(table, head, whole)

@@ -22,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets_tests.delta.test_add_files import HeldRows, batch, made
+from assets_tests.delta.test_add_files import HeldRows, batch, made, of_windows
 from assets_tests.harness import examples, long
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
@@ -31,6 +31,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.delta import choose
 from incremental_assets.delta import local_write as module
 from incremental_assets.delta import write as write_module
 from incremental_assets.delta.commit_files import checkpoint_if_due, commit_files
@@ -40,7 +41,7 @@ from incremental_assets.delta.local_rows import LocalComparison, compare_here, r
 from incremental_assets.delta.local_write import write_here
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import InWindows, NotHere, WriteBatch, WriteResult, WrittenFile
 from incremental_assets.spark.session import open_session
 
 Row = tuple[int, int | None, str]
@@ -108,17 +109,20 @@ def of(read: Iterable[Row], windows: Sequence[Window], *, upsert: bool, nulls: b
     container = replace(batch().container, identifier=AT, primary_key=("k",), strategy=Strategy.UPSERT if upsert else Strategy.APPEND)
     return batch(
         **{
-            "container": container, "columns": COLUMNS, "windows": tuple(windows), "include_nulls": nulls, "rows": Rows(as_table(read)),
+            "container": container, "columns": COLUMNS, "replaces": InWindows(AT, tuple(windows), nulls), "rows": Rows(as_table(read)),
             "by_key": Known(), **changes,
         }
     )  # fmt: skip
 
 
 def write(table: LakeTable, write_batch: WriteBatch) -> WriteResult | None:
+    """None: this process does not write the batch."""
     head = newest(table)
     compared = compare_here(table, head, write_batch)
-    assert compared is not None
-    return write_here(table, head, write_batch, compared)
+    try:
+        return write_here(table, head, write_batch, compared)
+    except NotHere:
+        return None
 
 
 def rows_in(table: LakeTable) -> list[Row]:
@@ -226,10 +230,9 @@ def test_batches_one_after_another(
             new = {key: row for key, row in read.items() if inside((key, *row), windows, False) and key not in elsewhere}
             before = newest(table)
             compared = compare_here(table, before, write_batch := of([(key, *row) for key, row in new.items()], windows, upsert=upsert))
-            assert compared is not None
             if compared.is_equal:
                 continue
-            assert write_here(table, before, write_batch, compared) is not None
+            write_here(table, before, write_batch, compared)
             checkpoint_if_due(table, table.follow(), before)
             lake = {key: row for key, row in lake.items() if key not in inside_now} | new
             assert rows_in(table) == ordered((key, *row) for key, row in lake.items())
@@ -345,7 +348,6 @@ def test_a_commit_in_the_meantime_is_noticed(tmp_path: Path) -> None:
     write_batch = of([(1, 1, "b"), (2, 2, "a")], [Window(1, 3)], upsert=True)
     head = newest(table)
     compared = compare_here(table, head, write_batch)
-    assert compared is not None
     add(table, [(3, 3, "a")])
     with pytest.raises(ConcurrentWriteError):
         write_here(table, head, write_batch, compared)
@@ -360,15 +362,15 @@ def test_a_commit_that_spark_replaces_moves_no_watermark(tmp_path: Path, monkeyp
     """Its rows would be missing for ever. On a file system, Spark may replace a version that came at the same moment."""
     table = with_files(tmp_path, [(1, 1, "a")])
     known = newest(table)
-    real = write_module.write_here
+    real = choose.write_here
 
-    def replaced(*args: Any) -> WriteResult | None:
+    def replaced(*args: Any) -> WriteResult:
         done = real(*args)
         info = {"timestamp": 1, "operation": "OPTIMIZE", "operationParameters": {}}
         (Path(table.address) / "_delta_log" / f"{known.version + 1:020}.json").write_text(json.dumps({"commitInfo": info}))
         return done
 
-    monkeypatch.setattr(write_module, "write_here", replaced)
+    monkeypatch.setattr(choose, "write_here", replaced)
     write_batch = of([(2, 2, "a")], [Window(2, 3)], upsert=False, base_version=known.version)
     statements: list[str] = []
     spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(set=lambda *_: None))
@@ -388,8 +390,9 @@ def test_a_column_that_came_later_is_null_in_old_rows(tmp_path: Path) -> None:
     table = with_files(tmp_path / "other spelling")
     add(table, added=older.rename_columns(["k", "at", "X"]))
     head = newest(table)
-    compared = LocalComparison(older, write_batch.rows.local() or older, ("k",), True)
-    assert write_here(table, head, write_batch, compared) is None
+    compared = LocalComparison(older, write_batch.rows.local(), ("k",), True)
+    with pytest.raises(NotHere, match="not read"):
+        write_here(table, head, write_batch, compared)
     table = with_files(tmp_path / "without")
     add(table, added=older.drop_columns(["x"]))
     assert write(table, write_batch) is not None
@@ -477,9 +480,9 @@ def test_times_of_96_bits_are_read_as_they_are(tmp_path: Path, spark_home: Path)
     identifier = Identifier(("at",), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP)
     columns, late = (Column("k", "bigint"), Column("at", "timestamp")), 253_402_214_400_000_000
     write_batch = of([], [Window(late, None)], upsert=True, columns=columns)
-    write_batch = replace(write_batch, container=replace(write_batch.container, identifier=identifier))
+    write_batch = of_windows(write_batch, Window(late, None), container=replace(write_batch.container, identifier=identifier))
     found = rows_of_lake(table, newest(table), write_batch)
-    assert found is not None and found.column("k").to_pylist() == [1]
+    assert found.column("k").to_pylist() == [1]
     assert found.column("at").cast(pa.int64()).to_pylist() == [late]
 
 

@@ -38,7 +38,7 @@ from incremental_assets.delta.local_rows import local_frame
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.result import LSN
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import BatchRows, WithKeys, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -197,9 +197,7 @@ class CapturedSync(TableSync):
         self._audited, self._is_judged = snapshot, is_last and self._commits == 0
         return WriteBatch(
             container=container,
-            windows=(),
-            include_nulls=False,
-            whole=False,
+            replaces=changed,
             columns=snapshot.columns,
             base_version=self._base_version,
             state=state,
@@ -207,7 +205,6 @@ class CapturedSync(TableSync):
             allow_empty=True,
             commit_metadata=plan.commit_metadata(state.watermark, self._run_id),
             rows=_ReadRows(changed.rows, source),
-            changed=changed,
         )
 
     @contextlib.contextmanager
@@ -225,14 +222,15 @@ class CapturedSync(TableSync):
         if not self._keys:
             self._keys.extend(itertools.islice(self._pieces, 1))
 
-    def _next_rows(self, text_columns: Sequence[str]) -> ChangedRows:
+    def _next_rows(self, text_columns: Sequence[str]) -> WithKeys:
         """The rows of the next keys: of fewer of them than ``KEYS_A_COMMIT``, if the rows take too much memory."""
         keys: Sequence[Key] = self._keys.popleft() if self._keys else ()
         while True:
             most = MOST_LOCAL_BYTES if len(keys) > 1 else NO_LIMIT
             found = self._change_log.rows(text_columns, keys, most)
             if found is not None:
-                return ChangedRows(*found)
+                rows, of_keys = found
+                return WithKeys(of_keys, rows)
             half = len(keys) // 2
             self._keys.appendleft(keys[half:])
             keys = keys[:half]
@@ -273,7 +271,7 @@ def advance_slot(log: ChangeLog, table: LakeTable, others: Sequence[LakeTable]) 
     log.advance(min([mine[1], *(lsn for slot, lsn in filter(None, reached) if slot == mine[0])]))
 
 
-class _ReadRows:
+class _ReadRows(BatchRows):
     """The ``BatchRows`` of changed rows, which this process has read already."""
 
     def __init__(self, rows: pa.Table, source: SourceDatabase) -> None:

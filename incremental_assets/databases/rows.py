@@ -19,7 +19,7 @@ from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, WindowRead
 from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
-from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.delta.write_batch import BatchRows, NotHere, RowsInFiles
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ MOST_LOCAL_ROWS = 300_000
 """Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
 MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
+_BY_KEY = "they are read by ranges of the primary key"
 
 
 def may_be_local(engine: Engine, rows: int) -> bool:
@@ -42,7 +43,7 @@ def may_be_in_files_here(engine: Engine) -> bool:
     return why_spark_reads(engine) is None and not have_tasks(engine)
 
 
-class TableRows:
+class TableRows(BatchRows):
     """The ``BatchRows`` of one piece of a plan, in the snapshot that is held.
 
     ``windows`` and ``include_nulls``: what is read. ``highest``: the highest identifier, up to which the read is divided. ``messages``:
@@ -70,12 +71,15 @@ class TableRows:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self._by_key_ranges(spark) if self._is_read_by_key else self._snapshot.windows(spark, self._read)
 
-    def local(self) -> pa.Table | None:
+    def local(self) -> pa.Table:
+        if isinstance(self._local, str):
+            raise NotHere(self._local)
         return self._local
 
-    def in_files(self) -> RowsInFiles | None:
-        """The same rows, for Spark's tasks to read into files of the lake; None if this source or this read has no such way."""
-        return None if self._is_read_by_key else self._snapshot.in_files(self._read)
+    def in_files(self) -> RowsInFiles:
+        if self._is_read_by_key:
+            raise NotHere(_BY_KEY)
+        return self._in_files or super().in_files()
 
     def still_there(self) -> None:
         self._source.still_there()
@@ -98,11 +102,19 @@ class TableRows:
             self._kept.pop().release()
 
     @functools.cached_property
-    def _local(self) -> pa.Table | None:
-        few = may_be_local(self._plan.container.engine, self._source.estimate(self._read.windows, self._read.include_nulls))
-        if not few or self._is_read_by_key:
-            return None
-        return self._snapshot.local(self._read, MOST_LOCAL_BYTES)
+    def _local(self) -> pa.Table | str:
+        """The rows, or why this process does not read them."""
+        engine = self._plan.container.engine
+        if not may_be_local(engine, self._source.estimate(self._read.windows, self._read.include_nulls)):
+            return why_spark_reads(engine) or "there are many rows"
+        if self._is_read_by_key:
+            return _BY_KEY
+        found = self._snapshot.local(self._read, MOST_LOCAL_BYTES)
+        return "they take much memory, or have values that only Spark reads" if found is None else found
+
+    @functools.cached_property
+    def _in_files(self) -> RowsInFiles | None:
+        return self._snapshot.in_files(self._read)
 
     @functools.cached_property
     def _is_read_by_key(self) -> bool:

@@ -204,4 +204,6 @@ def swept_batch(write_batch: WriteBatch, outcome: WriteResult) -> WriteBatch:
     """The batch of the commit in which a sweep removes rows, after that of the rows: ``write_batch``, with this outcome."""
     state = replace(outcome.named_in(write_batch.state), swept_at=time.time_ns() // 1000)
     metadata = {**write_batch.commit_metadata, "action": "sweep"}
-    return replace(write_batch, base_version=outcome.version, state=state, allow_empty=True, commit_metadata=metadata, whole=False)
+    return replace(
+        write_batch, base_version=outcome.version, state=state, allow_empty=True, commit_metadata=metadata, replaces=write_batch.read
+    )

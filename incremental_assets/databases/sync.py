@@ -50,7 +50,7 @@ from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import AllRows, InWindows, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -180,11 +180,11 @@ class TableSync(ContainerSync):
             rows = TableRows(
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
             )
+            axis = container.axis if plan.by_partition else container.identifier
+            read = InWindows(axis, tuple(windows), nulls, divisible=self._in_pieces)
             write_batch = WriteBatch(
                 container=container,
-                windows=tuple(windows),
-                include_nulls=nulls,
-                whole=self._whole,
+                replaces=AllRows(read) if self._whole else read,
                 columns=snapshot.columns,
                 base_version=self._base_version,
                 state=state,
@@ -193,9 +193,6 @@ class TableSync(ContainerSync):
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
                 rows=rows,
                 by_key=snapshot,
-                in_files=rows.in_files(),
-                divisible=self._in_pieces,
-                by_partition=plan.by_partition,
                 deleted_at=time.time_ns() // 1000 if container.options.deletes is Deletes.SOFT else None,
             )
             try:

@@ -9,7 +9,6 @@ in which the table has no row, or in place of all files of the table; everything
 ``overwrite`` or ``merge``.
 """
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,18 +22,15 @@ from incremental_assets.delta.engine import are_read_into_files, have_tasks, why
 from incremental_assets.delta.guards import expect_unmoved, newest
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import BatchRows, RowsInFiles, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import BatchRows, By, InWindows, NotHere, RowsInFiles, Way, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-log = logging.getLogger(__name__)
-
 LEAST_ROWS = 100_000
 """Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two, and get no commit of their own."""
-_logged: set[tuple[str, str, str]] = set()
-"""The reasons that were logged already: each once a run and container, however many windows a load has."""
 
 
 def add_files(
@@ -44,21 +40,14 @@ def add_files(
     write_batch: WriteBatch,
     log_info: Callable[[str], None],
     report: Callable[[int], None],
-) -> WriteResult | None:
-    """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
+) -> WriteResult:
+    """Writes a batch as files.
 
-    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets the reason why many rows are not read into
-    files, and ``report`` the numbers of rows that this process has read. Raises ConcurrentWriteError if the table is no longer at the
-    version ``head``, and SourceError if the source failed or its snapshot is no longer held.
+    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets what is worth to be told, and ``report``
+    the numbers of rows that this process has read. Raises NotHere if the rule does not permit it, ConcurrentWriteError if the table is no
+    longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
-    found = choose(session, table, head, write_batch)
-    if isinstance(found, str):
-        log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
-        reason = (str(write_batch.commit_metadata.get("run_id")), write_batch.container.label, found)
-        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and reason not in _logged:
-            _logged.add(reason)
-            log_info(f"reads through JDBC: {found}")
-        return None
+    found = plan_files(session, table, head, write_batch)
     if found.replaced is None:
         return _add(table, head, write_batch, found, log_info, report)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
@@ -90,14 +79,15 @@ def _add(
     expect_unmoved(write_batch.container.label, table, head)
     commit_files(table, head, write_batch, files, replace_all=choice.replaces_all)
     count = sum(file.rows for file in files)
-    changed = (None, None, None) if choice.replaces_all else (count, 0, 0)
-    return WriteResult(count, *changed, head.version + 1, head.version + 1)
+    changed, way = ((None, None, None), Way.REPLACE_ALL) if choice.replaces_all else ((count, 0, 0), Way.ADD_FILES)
+    by = By.PROCESS if choice.tasks_of is None else By.TASKS
+    return WriteResult(count, *changed, head.version + 1, head.version + 1, way, by)
 
 
 # ---------------------------------------------------------------------- the rule
 @dataclass(frozen=True)
 class Choice:
-    """How a batch is written.
+    """How a batch is read into files.
 
     ``added``: the rows to read into files, in whose place the table has none. ``tasks_of``: the Spark server whose tasks read them; None:
     this process does. ``replaced``: a batch of the other rows; None if there are no others. ``replaces_all``: the files take the place of
@@ -110,36 +100,33 @@ class Choice:
     replaces_all: bool = False
 
 
-def choose(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
-    """The rows of a batch that are read into files, or the reason why all are read through JDBC and written by Spark.
+def plan_files(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice:
+    """The rows of a batch that are read into files. Raises NotHere if all are read through JDBC and written by Spark.
 
     The cheap questions come first; the last ones start a Python worker of Spark, where its tasks are to read, and read the table.
     """
     engine = write_batch.container.engine
     by_tasks = have_tasks(engine)
     least = 0 if are_read_into_files(engine) else LEAST_ROWS
-    rows = write_batch.in_files
-    if rows is None:
-        return "these rows cannot be read into files"
-    reason = why_spark_reads(engine)
-    if reason is not None:
-        return reason
+    rows = write_batch.rows.in_files()
+    _expect_none(why_spark_reads(engine))
     if by_tasks and write_batch.expected < least:
-        return "there are few rows"
-    reason = reason_against(table, head, write_batch)
-    if reason is not None:
-        return reason
+        raise NotHere("there are few rows")
+    _expect_none(reason_against(table, head, write_batch))
     spark = session() if by_tasks else None
-    reason = rows.reason_against(spark, table.address)
-    if reason is not None:
-        return reason
+    _expect_none(rows.reason_against(spark, table.address))
     if _is_empty(table):
         return Choice(rows, spark)
     if write_batch.whole:
         found = _in_place_of_all(table, head, write_batch, rows)
     else:
         found = _beside_rows(session, table, head, write_batch, rows, least)
-    return found if isinstance(found, str) else replace(found, tasks_of=spark)
+    return replace(found, tasks_of=spark)
+
+
+def _expect_none(reason: str | None) -> None:
+    if reason is not None:
+        raise NotHere(reason)
 
 
 def _is_empty(table: LakeTable) -> bool:
@@ -148,39 +135,39 @@ def _is_empty(table: LakeTable) -> bool:
     return delta is not None and not delta.file_uris()
 
 
-def _in_place_of_all(table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice | str:
-    """The choice for a batch that replaces all rows of a table."""
+def _in_place_of_all(table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice:
+    """The choice for a batch that replaces all rows of a table. Raises NotHere."""
     if head.properties.get("delta.appendOnly") == "true":
-        return "the table's rows must not be removed"
+        raise NotHere("the table's rows must not be removed")
     if not write_batch.allow_empty and write_batch.rows.emptied():
-        return "all rows may be gone in the source"
+        raise NotHere("all rows may be gone in the source")
     if not can_be_replaced(table, head):
-        return f"the table's log {NOT_UNDERSTOOD}"
+        raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
     return Choice(rows, replaces_all=True)
 
 
 def _beside_rows(
     session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, least: int
-) -> Choice | str:
-    """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
-    identifier = write_batch.identifier
-    if identifier is None or write_batch.files is not None:
-        return "the rows of the table are replaced"
+) -> Choice:
+    """The choice for a table that has rows: those of the batch above all that the table has in its windows are added. Raises NotHere."""
+    read, identifier = write_batch.read, write_batch.identifier
+    if not isinstance(read, InWindows) or identifier is None:
+        raise NotHere("the rows of the table are replaced")
     highest, count = rows_in_windows(session, table, head, identifier, write_batch.windows, write_batch.include_nulls)
     if count == 0:
         return Choice(rows)
-    if not write_batch.divisible:
-        return "rows of the table are replaced"
+    if not read.divisible:
+        raise NotHere("rows of the table are replaced")
     below, above = _divided(write_batch.windows, None if highest is None else highest + 1)
     if not above or write_batch.expected - count < least:
-        return "most of the rows replace others"
+        raise NotHere("most of the rows replace others")
     below_rows = _RowsBelow(write_batch.rows, rows.part(below, write_batch.include_nulls))
-    part = replace(write_batch, windows=below, expected=count, rows=below_rows)
+    part = replace(write_batch, replaces=replace(read, windows=below), expected=count, rows=below_rows)
     return Choice(rows.part(above, False), replaced=part)
 
 
 @dataclass(frozen=True)
-class _RowsBelow:
+class _RowsBelow(BatchRows):
     """The ``BatchRows`` of the part of a batch that replaces rows. ``whole``: the rows of the batch; ``part``: those of this part."""
 
     whole: BatchRows
@@ -189,8 +176,8 @@ class _RowsBelow:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.part.frame(spark)
 
-    def local(self) -> None:
-        return None
+    def local(self) -> "pa.Table":
+        raise NotHere("they are read through JDBC")
 
     def still_there(self) -> None:
         self.whole.still_there()

@@ -4,7 +4,7 @@ Belongs here: this write, by this process if it can, and by Spark otherwise. Doe
 (``databases.capture_sync``), and how files are written and marked (``local_write``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,49 +12,37 @@ import pyarrow as pa
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.delta.guards import already_there, expect_unmoved, metrics_of, newest
 from incremental_assets.delta.local_rows import has_unique_keys, local_frame
-from incremental_assets.delta.local_write import Chosen, write_chosen
+from incremental_assets.delta.local_write import write_by_key
 from incremental_assets.delta.merge import GONE, merge_statement, run_merge
 from incremental_assets.delta.replaced_rows import RowsOfKeys, axis_values
 from incremental_assets.delta.sql import align
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.touched_partitions import partitions_touched
-from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, NotHere, Way, WithKeys, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-def write_changed(
-    spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows
-) -> tuple[WriteResult, bool]:
-    """Writes the changed rows of a batch. The second result is whether Spark has committed them.
+def write_changed_here(table: LakeTable, head: Head, write_batch: WriteBatch, changed: WithKeys) -> WriteResult:
+    """Writes the changed rows of a batch in this process.
 
-    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
+    Raises NotHere if Spark has to write them, ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if
+    the source's snapshot is not held.
     """
     if not changed.keys.num_rows:
-        return already_there(table, head, write_batch, 0), False
-    if has_unique_keys(changed.keys, changed.keys.column_names):
-        written = _write_here(table, head, write_batch, changed)
-        if written is not None:
-            return written, False
-    return _merge(spark(), table, head, write_batch, changed), True
-
-
-def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult | None:
-    """None if nothing was done and Spark has to write them."""
-    axis = write_batch.container.axis
+        return already_there(table, head, write_batch, 0)
     key = changed.keys.column_names
-    replaced = _ReplacedKeys(changed.keys, axis.columns if axis else ())
-    chosen = Chosen(changed.rows, replaced)
-    old = write_chosen(table, head, write_batch, chosen)
-    if old is None:
-        return None
+    if not has_unique_keys(changed.keys, key):
+        raise NotHere("a key is NULL, or came twice")
+    axis = write_batch.container.axis
+    old, way = write_by_key(table, head, write_batch, changed.rows, _ReplacedKeys(changed.keys, axis.columns if axis else ()))
     if not old.num_rows and not changed.rows.num_rows:
         return already_there(table, head, write_batch, 0)
     kept = _in_both(old.select(key), changed.rows.select(key))
     values = axis_values(axis, [old, changed.rows])
     counts = changed.rows.num_rows - kept, kept, old.num_rows - kept
-    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, axis_values=values)
+    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, way, axis_values=values)
 
 
 class _ReplacedKeys(RowsOfKeys):
@@ -76,7 +64,8 @@ def _in_both(one: pa.Table, other: pa.Table) -> int:
     return both.num_rows - both.group_by(names).aggregate([]).num_rows
 
 
-def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult:
+def merge_changed(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changed: WithKeys) -> WriteResult:
+    """Writes the changed rows of a batch by Spark, which also commits them. Raises as ``write_changed_here`` does, but for NotHere."""
     container = write_batch.container
     names, shape, key = [c.name for c in head.columns], [(c.name, c.type) for c in head.columns], list(container.lake_key)
     come = local_frame(spark, changed.rows).selectExpr(*align(container, shape, changed.rows.column_names))
@@ -92,4 +81,5 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
-    return WriteResult(changed.rows.num_rows, inserted, updated, deleted, after.version, after.version, axis_values=values)
+    counts = changed.rows.num_rows, inserted, updated, deleted
+    return WriteResult(*counts, after.version, after.version, Way.MERGE, By.SPARK, axis_values=values)

@@ -10,7 +10,7 @@ from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.window import Window, in_words
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import Way, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.column import Column
@@ -39,7 +39,7 @@ def already_there(table: LakeTable, head: Head, write_batch: WriteBatch, rows: i
     """
     write_batch.rows.still_there()
     expect_unmoved(write_batch.container.label, table, head)
-    return WriteResult(rows, 0, 0, 0, head.version, head.version)
+    return WriteResult(rows, 0, 0, 0, head.version, head.version, Way.ALREADY_THERE)
 
 
 def newest(table: LakeTable) -> Head:

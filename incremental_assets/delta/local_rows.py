@@ -27,10 +27,10 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
-from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfWindows, of_files
 from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
-from incremental_assets.delta.write_batch import BatchRows, WriteBatch
+from incremental_assets.delta.write_batch import BatchRows, InWindows, NotHere, OfFiles, RowsInFiles, StagedFiles, WithKeys, WriteBatch
 from incremental_assets.spark.code_generation import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def in_columns_of(head: Head, write_batch: WriteBatch) -> WriteBatch:
     schema = arrow_schema(head.columns)
     if write_batch.whole or schema is None or not set(write_batch.columns) < set(head.columns):
         return write_batch
-    changed = write_batch.changed
-    if changed is not None:
-        changed = replace(changed, rows=_filled(changed.rows, schema))
-    return replace(write_batch, columns=tuple(head.columns), rows=_FilledRows(write_batch.rows, schema), changed=changed)
+    replaces = write_batch.replaces
+    if isinstance(replaces, WithKeys):
+        replaces = replace(replaces, rows=_filled(replaces.rows, schema))
+    return replace(write_batch, columns=tuple(head.columns), rows=_FilledRows(write_batch.rows, schema), replaces=replaces)
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,18 @@ class _FilledRows(BatchRows):
     rows: BatchRows
     schema: pa.Schema
 
+    @property
+    def staged(self) -> StagedFiles | None:
+        return self.rows.staged
+
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.rows.frame(spark)
 
-    def local(self) -> pa.Table | None:
-        rows = self.rows.local()
-        return None if rows is None else _filled(rows, self.schema)
+    def local(self) -> pa.Table:
+        return _filled(self.rows.local(), self.schema)
+
+    def in_files(self) -> RowsInFiles:
+        return self.rows.in_files()
 
     def still_there(self) -> None:
         self.rows.still_there()
@@ -162,20 +168,18 @@ def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison | None:
-    """Compares the rows of a batch in this process; None if that is not possible."""
-    if write_batch.only_adds:
-        return None
+def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison:
+    """Compares the rows of a batch in this process. Raises NotHere if that is not possible."""
     key = write_batch.container.lake_key
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
         reading = thread.submit(rows_of_lake, table, head, write_batch) if write_batch.expected <= MOST_OLD_ROWS else None
         new = write_batch.rows.local()
-        if new is None or (is_upsert and not has_unique_keys(new, key)):
-            return None
+        if is_upsert and not has_unique_keys(new, key):
+            raise NotHere("a key is NULL, or came twice")
         old = rows_of_lake(table, head, write_batch) if reading is None else reading.result()
-    return None if old is None else LocalComparison(old, new, key, is_upsert, counted_by(write_batch), write_batch.deleted_at)
+    return LocalComparison(old, new, key, is_upsert, counted_by(write_batch), write_batch.deleted_at)
 
 
 def counted_by(write_batch: WriteBatch) -> tuple[str, ...]:
@@ -183,8 +187,7 @@ def counted_by(write_batch: WriteBatch) -> tuple[str, ...]:
 
     Without a key it is all columns but the identifier, so that a deleted row is one that is in the windows with no identifier any more.
     """
-    identifier = write_batch.identifier if write_batch.files is None else None
-    apart = identifier.columns if identifier is not None else ()
+    apart = write_batch.identifier.columns if write_batch.identifier is not None else ()
     names = tuple(column.name for column in write_batch.columns)
     return write_batch.container.lake_key or tuple(name for name in names if name not in apart) or names
 
@@ -221,6 +224,14 @@ def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     return frame_of(spark, rows).coalesce(1).hint("broadcast")
 
 
+def sent_or_read(spark: "SparkSession", rows: BatchRows) -> "tuple[DataFrame, bool]":
+    """The rows of a batch for Spark, and whether this process sends them; otherwise Spark reads them with each query."""
+    try:
+        return local_frame(spark, rows.local()), True
+    except NotHere:
+        return rows.frame(spark), False
+
+
 def few_rows(
     table: LakeTable, head: Head, condition: Callable[[DeltaTable], str | None], columns: Sequence[Column] | None = None
 ) -> pa.Table | None:
@@ -242,60 +253,59 @@ def few_rows(
         return None
 
 
-def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:
-    """The rows of the table in the windows of the batch, with the types of the batch's rows.
+def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Table:
+    """The rows of the table that the batch replaces, with the types of the batch's rows.
 
-    None if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
+    Raises NotHere if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
     ``MOST_OLD_ROWS`` or ``MOST_OLD_BYTES``.
     """
-    identifier = write_batch.identifier
+    replaced = write_batch.read
     schema = arrow_schema(head.columns)
     delta = None if schema is None else readable_here(table, head.version)
     if schema is None or delta is None:
-        return None
+        raise NotHere("the table has what only Spark reads rightly")
     if tuple(head.columns) != write_batch.columns:
-        return None
-    if identifier is not None and not is_expressible(delta, identifier, write_batch.windows):
-        return None
+        raise NotHere("the table has other columns than the source")
     try:
-        found = _out_of_files(table, delta, schema, write_batch)
-        if found is None and write_batch.files is None:
-            found = _by_query(delta, head, write_batch)
+        if isinstance(replaced, OfFiles):
+            found = _of_files(table, delta, schema, replaced)
+        elif isinstance(replaced, InWindows):
+            found = _in_windows(table, delta, head, schema, replaced)
+        else:
+            raise NotHere("the rows are written by their keys")
     except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
-        return None
-    return found.cast(schema) if found is not None and found.num_rows <= MOST_OLD_ROWS else None
+        raise NotHere("the lake's rows could not be read") from error
+    if found is None or found.num_rows > MOST_OLD_ROWS:
+        raise NotHere("the lake has many rows in their place")
+    return found.cast(schema)
 
 
-def _by_query(delta: DeltaTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:
-    """The rows, or one more than ``MOST_OLD_ROWS`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError."""
-    identifier = write_batch.identifier
-    condition = "true" if identifier is None else window_condition(identifier, write_batch.windows, write_batch.include_nulls)
+def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Schema, replaced: InWindows) -> pa.Table | None:
+    """The rows, or more than ``MOST_OLD_ROWS`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError and NotHere."""
+    condition = "true"
+    if replaced.of is not None:
+        if not is_expressible(delta, replaced.of, replaced.windows):
+            raise NotHere("the identifier's values cannot be compared exactly")
+        there = LocalFiles.of(delta, folder_at(table.address))
+        if there is not None and there.live:  # the engine reads files with deletion vectors as a whole
+            return _read_out(there, schema, RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls))
+        condition = window_condition(replaced.of, replaced.windows, replaced.include_nulls)
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
     return query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
 
 
-def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_batch: WriteBatch) -> pa.Table | None:
-    """The same from the table's files themselves: where some of them have deletion vectors, as the engine reads such files whole, and where
-    the batch replaces the rows of files of the source.
+def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles) -> pa.Table | None:
+    """The same of the rows of files of the source."""
+    there, meant = LocalFiles.of(delta, folder_at(table.address)), of_files(replaced.keys)
+    if there is None or size_of(there.that_may_have(meant)) > MOST_SEARCHED_BYTES:
+        raise NotHere("many files of the lake would have to be searched")
+    return _read_out(there, schema, meant)
 
-    None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException, and what ``Folder`` raises.
-    """
-    identifier, files = write_batch.identifier, write_batch.files
-    if identifier is None and files is None:
-        return None
-    there = LocalFiles.of(delta, folder_at(table.address))
-    if there is None or (files is None and not there.live):
-        return None
-    if files is not None:
-        meant = of_files(files)
-    else:
-        assert identifier is not None
-        meant = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
-    searched = there.that_may_have(meant)
-    if files is not None and size_of(searched) > MOST_SEARCHED_BYTES:
-        return None
-    hits = there.hits(searched, schema, meant)
+
+def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows) -> pa.Table | None:
+    """These rows out of the table's files themselves; None if they are too many. Raises pa.ArrowException, and what ``Folder`` raises."""
+    hits = there.hits(there.that_may_have(meant), schema, meant)
     if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]

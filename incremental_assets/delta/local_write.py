@@ -34,7 +34,7 @@ from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import NotHere, Way, WriteBatch, WriteResult, WrittenFile
 
 log = logging.getLogger(__name__)
 
@@ -44,108 +44,88 @@ MOST_WHOLE_BYTES = 256 << 20
 """Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew."""
+_HAVE_MOVED = "rows have moved elsewhere in the source, and have to be looked up by their keys"
 
 
-def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
-    """Writes the rows that have changed, in one commit. None if nothing was done and Spark has to write them.
+def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult:
+    """Writes the rows that have changed, in one commit.
 
-    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
+    Raises NotHere if another way has to write them, ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError
+    if the source's snapshot is not held.
     """
-    reason = _reason_against(table, head, write_batch)
-    chosen = None if reason is not None else _chosen(write_batch, compared)
-    if chosen is None:
-        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
-        return None
+    _expect_writable(table, head, write_batch)
+    chosen = _chosen(write_batch, compared)
     schema, folder, apart = compared.new.schema, folder_at(table.address), write_batch.container.partitioned_on
     wanted = None if apart is None else pa.schema([schema.field(name) for name in apart.columns])
     if wanted is not None and any(pa.types.is_decimal(field.type) for field in wanted):
-        return None  # they may be larger than the integers of this process
+        raise NotHere("the partitions' column is a decimal")  # which may be larger than the integers of this process
     place = _Place(replaces_all=chosen.is_all)
     if chosen.replaced is not None:
         place = _place(table, head, folder, schema, chosen.replaced, wanted)
-    if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
-        return None
-    if not _commit(table, head, write_batch, folder, chosen.rows, place):
-        return None
+    if chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows:
+        raise NotHere("other rows were found in the table's files than were compared")
+    _commit(table, head, write_batch, folder, chosen.rows, place)
     counts = compared.counts
     if counts is None:
         missing = compared.differences.missing.num_rows
         updated = place.replaced_rows - missing
         counts = compared.differences.changed.num_rows - updated, updated, missing
     values = axis_values(apart, [*place.replaced, chosen.rows])
-    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, axis_values=values)
+    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values)
 
 
-def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | None:
-    """Puts the rows of a batch, if they are few, in the place of all rows of the table, in one commit. None if nothing was done and Spark
-    has to do it.
+def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
+    """Puts the rows of a batch, if they are few, in the place of all rows of the table, in one commit.
 
     The table gets the batch's columns in place of its own. Raises as ``write_here`` does.
     """
-    reason = _reason_against(table, head, write_batch)
-    rows = None if reason is not None else write_batch.rows.local()
-    if rows is None or not _may_delete(write_batch):
-        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "there are many rows, or none")
-        return None
-    if not _commit(table, head, write_batch, folder_at(table.address), rows, _Place(replaces_all=True)):
-        return None
-    return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1)
+    _expect_writable(table, head, write_batch)
+    rows = write_batch.rows.local()
+    _expect_permitted(write_batch)
+    _commit(table, head, write_batch, folder_at(table.address), rows, _Place(replaces_all=True))
+    return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1, Way.REPLACE_ALL)
 
 
-def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: "Chosen") -> pa.Table | None:
-    """Writes ``chosen.rows`` in the place of ``chosen.replaced``, in one commit; none, if there are neither of them.
+def write_by_key(table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa.Table, replaced: ReplacedRows) -> tuple[pa.Table, Way]:
+    """Writes the rows in the place of ``replaced``, in one commit; none, if there are neither of them.
 
-    Returns the rows that were replaced, with the columns by which they are known. None if nothing was done and Spark has to write. Raises
-    as ``write_here`` does.
+    Returns the rows that were replaced, with the columns by which they are known. Raises as ``write_here`` does.
     """
-    reason = _reason_against(table, head, write_batch)
-    if reason is not None or chosen.replaced is None:
-        log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
-        return None
-    schema, folder = chosen.rows.schema, folder_at(table.address)
-    known_by = pa.schema([schema.field(name) for name in chosen.replaced.columns])
-    place = _place(table, head, folder, schema, chosen.replaced, known_by)
-    if place is None:
-        return None
-    nothing = not chosen.rows.num_rows and not place.replaced_rows
-    if not nothing and not _commit(table, head, write_batch, folder, chosen.rows, place):
-        return None
-    return pa.concat_tables([known_by.empty_table(), *place.replaced])
+    _expect_writable(table, head, write_batch)
+    schema, folder = rows.schema, folder_at(table.address)
+    known_by = pa.schema([schema.field(name) for name in replaced.columns])
+    place = _place(table, head, folder, schema, replaced, known_by)
+    nothing = not rows.num_rows and not place.replaced_rows
+    if not nothing:
+        _commit(table, head, write_batch, folder, rows, place)
+    return pa.concat_tables([known_by.empty_table(), *place.replaced]), place.way
 
 
-def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult | None:
-    """Deletes the rows with these primary keys in one commit, or marks them as deleted. None if nothing was done and Spark has to do it.
-
-    Raises as ``write_here`` does.
-    """
+def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult:
+    """Deletes the rows with these primary keys in one commit, or marks them as deleted. Raises as ``write_here`` does."""
     schema = arrow_schema(head.columns)
+    if schema is None:
+        raise NotHere("a column's type is not known here")
     write_batch = replace(write_batch, columns=tuple(head.columns))  # no rows are written but those that the table has
-    reason = _reason_against(table, head, write_batch)
-    if reason is not None or schema is None:
-        log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")
-        return None
+    _expect_writable(table, head, write_batch)
     folder = folder_at(table.address)
     is_kept = write_batch.deleted_at is not None
     place = _place(table, head, folder, schema, RowsOfKeys(keys), schema if is_kept else None)
-    # A key that is not found, or twice, is not understood here.
-    if place is None or place.replaced_rows != keys.num_rows:
-        return None
+    if place.replaced_rows != keys.num_rows:
+        raise NotHere("a key was not found, or twice")
     rows = pa.concat_tables([schema.empty_table(), *place.replaced])
     if write_batch.deleted_at is not None:
         rows = marked(rows, write_batch.deleted_at)
-    if not _commit(table, head, write_batch, folder, rows, place):
-        return None
-    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1)
+    _commit(table, head, write_batch, folder, rows, place)
+    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1, place.way)
 
 
-def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folder, rows: pa.Table, place: "_Place") -> bool:
-    """Writes the rows, and commits them with what happens to other files. Returns False if nothing was done and Spark has to do it."""
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folder, rows: pa.Table, place: "_Place") -> None:
+    """Writes the rows, and commits them with what happens to other files. Raises as ``write_here`` does."""
     if place.removes and head.properties.get("delta.appendOnly") == "true":
-        log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
-        return False
+        raise NotHere("the table's rows must not be removed")  # Spark refuses it, and its message says so
     if place.replaces_all and not can_be_replaced(table, head):
-        log.debug("%s: Spark writes: the table's log %s", write_batch.container.label, NOT_UNDERSTOOD)
-        return False
+        raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
     target = target_of(table.address, head, write_batch)
     writer = FilesWriter(folder.new_files(), rows.schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
@@ -159,7 +139,6 @@ def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: Folde
         changes += [file.removed(now) for file in place.rewritten]
         with _removed_on_error(folder, name):
             commit_files(table, head, write_batch, files, changes, replace_all=place.replaces_all)
-    return True
 
 
 @contextlib.contextmanager
@@ -185,14 +164,16 @@ def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
         raise
 
 
-def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
-    """Why Spark has to write; None if this process may."""
-    return why_spark_writes(write_batch.container.engine) or reason_against(table, head, write_batch)
+def _expect_writable(table: LakeTable, head: Head, write_batch: WriteBatch) -> None:
+    """Raises NotHere if Spark has to write, whatever the rows are."""
+    reason = why_spark_writes(write_batch.container.engine) or reason_against(table, head, write_batch)
+    if reason is not None:
+        raise NotHere(reason)
 
 
 # ---------------------------------------------------------------------- what is written, and what it replaces
 @dataclass(frozen=True)
-class Chosen:
+class _Chosen:
     """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
     ``replaced_rows``: how many these must be; None if that is not known.
     """
@@ -203,40 +184,44 @@ class Chosen:
     is_all: bool = False
 
 
-def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None:
-    """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
+def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen:
+    """Raises NotHere if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
     identifier = write_batch.identifier
     if compared.counts is None:
         found = compared.differences
-        if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
-            return None
+        if found.missing.num_rows:
+            if still_there(write_batch, iter(key_texts(found.missing)))[0]:
+                raise NotHere(_HAVE_MOVED)
+            _expect_permitted(write_batch)
         keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
         rows = found.changed
         if compared.deleted_at is not None and found.missing.num_rows:
             there = unmarked(compared.old)
             kept = there.filter(RowsOfKeys(found.missing).among(there.select(list(compared.key))))
             rows = pa.concat_tables([rows, marked(kept, compared.deleted_at)])
-        return Chosen(rows, RowsOfKeys(keys))
+        return _Chosen(rows, RowsOfKeys(keys))
     _, updated, deleted = compared.counts
     if not updated and not deleted:
-        return Chosen(compared.added())
-    if not _may_delete(write_batch) or (deleted and is_followed(write_batch) and have_moved(write_batch, compared)):
-        return None
+        return _Chosen(compared.added())
+    _expect_permitted(write_batch)
+    if deleted and is_followed(write_batch) and have_moved(write_batch, compared):
+        raise NotHere(_HAVE_MOVED)
     if write_batch.files is not None:
-        return Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)
+        return _Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)
     if identifier is None:
-        return Chosen(compared.new, is_all=True)
+        return _Chosen(compared.new, is_all=True)
     windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
     if compared.key and all(has_unique_keys(rows, compared.key) for rows in (compared.old, compared.new)):
         # A key may be in other windows, too, whose rows stay.
         lost = compared.lost()
-        return Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
-    return Chosen(compared.new, windows, compared.old.num_rows)
+        return _Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
+    return _Chosen(compared.new, windows, compared.old.num_rows)
 
 
-def _may_delete(write_batch: WriteBatch) -> bool:
-    """Whether rows may be deleted without further questions."""
-    return write_batch.allow_empty or not write_batch.rows.emptied()
+def _expect_permitted(write_batch: WriteBatch) -> None:
+    """Raises NotHere if rows must not be deleted without further questions, which Spark asks."""
+    if not write_batch.allow_empty and write_batch.rows.emptied():
+        raise NotHere("partitions would be emptied")
 
 
 # ---------------------------------------------------------------------- the files in which they are
@@ -272,6 +257,12 @@ class _Place:
         """Whether rows or files leave the table."""
         return bool(self.rewritten or self.replaces_all or self.marked)
 
+    @property
+    def way(self) -> Way:
+        if self.replaces_all:
+            return Way.REPLACE_ALL
+        return Way.MARK_ROWS if self.marked else Way.REWRITE_FILES if self.rewritten else Way.ADD_FILES
+
 
 def _place(
     table: LakeTable,
@@ -280,24 +271,26 @@ def _place(
     schema: pa.Schema,
     replaced: ReplacedRows,
     wanted: pa.Schema | None = None,
-) -> _Place | None:
+) -> _Place:
     """Finds the rows to be replaced.
 
-    ``wanted``: the place has these rows, with these columns. None if too many files would have to be read or written anew, or if a file is
-    not read here as Spark reads it.
+    ``wanted``: the place has these rows, with these columns. Raises NotHere if too many files would have to be read or written anew, or if
+    a file is not read here as Spark reads it.
     """
     delta = table.opened_at(head.version)
     there = LocalFiles.of(delta, folder)
-    searched = () if there is None else there.that_may_have(replaced)
-    if there is None or size_of(searched) > MOST_READ_BYTES:
-        return None
+    if there is None:
+        raise NotHere("files of the table are in other folders")
+    searched = there.that_may_have(replaced)
+    if size_of(searched) > MOST_READ_BYTES:
+        raise NotHere(f"more than {MOST_READ_BYTES >> 30} GB of files would have to be searched")
     try:
         are_read = wanted is not None and set(wanted.names) <= set(replaced.columns)
         found = there.hits(searched, schema, replaced, with_rows=are_read)
         hits = {file: one.among for file, one in found.items()}
         rows = sum(among.true_count for among in hits.values())
         if wanted == schema and size_of(list(hits)) > MOST_WHOLE_BYTES:
-            return None
+            raise NotHere(f"more than {MOST_WHOLE_BYTES >> 20} MB of files would have to be read with all columns")
         gone: list[pa.Table] = []
         if wanted is not None:
             read = [there.rows(file, wanted, one.among) if one.rows is None else one.rows for file, one in found.items()]
@@ -307,15 +300,14 @@ def _place(
         is_small = size_of(list(hits)) <= MOST_WRITTEN_BYTES
         known = files_of(table, delta) if has_vectors or not is_small else {}
         if known is None:
-            return None
+            raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
         if is_small:
             kept = [_staying(there, schema, file, among) for file, among in hits.items()]
             return _Place(kept, [known.get(file.path, file) for file in hits], rows, replaced=gone)
-        to_mark = _marked(head, known, hits, there)
-        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=gone)
+        return _Place(replaced_rows=rows, marked=_marked(head, known, hits, there), replaced=gone)
     except (pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
-        return None
+        raise NotHere("a file of the table was not read") from error
 
 
 def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array) -> pa.Table:
@@ -326,17 +318,17 @@ def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Ar
     return rows.filter(other if live is None else pc.and_(live, other))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _marked(head: Head, known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[_Marked] | None:
-    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors."""
+def _marked(head: Head, known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[_Marked]:
+    """The same files with all their rows that are deleted then. Raises NotHere if the table permits no deletion vectors."""
     if head.properties.get("delta.enableDeletionVectors") != "true":
-        return None
+        raise NotHere(f"files of more than {MOST_WRITTEN_BYTES >> 20} MB change, and the table permits no deletion vectors")
     marked: list[_Marked] = []
     for file, among in hits.items():
         found = known[file.path]
         stats = _with_wide_bounds(found.stats, len(among))
         live = there.live_rows(file, len(among))
         if stats is None or (found.vector is not None) != (live is not None):
-            return None
+            raise NotHere("a file's number of rows, or its deletion vector, is not known")
         deleted = among.to_numpy(zero_copy_only=False)
         if live is not None:
             deleted = deleted | ~live.to_numpy(zero_copy_only=False)

@@ -22,12 +22,12 @@ from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame
+from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame, sent_or_read
 from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.touched_partitions import partitions_touched
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, Way, WriteBatch, WriteResult
 from incremental_assets.spark.exceptions import spark_exception
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -61,12 +61,12 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
         return frame.selectExpr(*align(container, shape, frame.columns))
 
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
-    local = write_batch.rows.local()
+    rows, are_sent = sent_or_read(spark, write_batch.rows)
     # Rows that Spark reads are persisted because they are used several times below; each use would read them from the source again.
-    held = [] if local is not None else [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
+    held = [] if are_sent else [PersistedRows(spark, aligned(rows))]
 
     def read() -> "DataFrame":
-        return held[0].frame if local is None else aligned(local_frame(spark, local))
+        return held[0].frame if held else aligned(rows)
 
     try:
         if here is not None:
@@ -155,7 +155,9 @@ def _write(
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
     inserted, updated, deleted = changes(metrics) if by_replace_using else (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
-    return WriteResult(rows, inserted, updated - marked, deleted + marked, after.version, after.version, axis_values=values)
+    way = Way.REPLACE_USING if by_replace_using else Way.MERGE
+    counts = rows, inserted, updated - marked, deleted + marked
+    return WriteResult(*counts, after.version, after.version, way, By.SPARK, axis_values=values)
 
 
 def merge_statement(

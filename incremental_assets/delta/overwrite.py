@@ -13,11 +13,11 @@ from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.window import Window
 from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.local_rows import LocalComparison, counted_by, local_frame
+from incremental_assets.delta.local_rows import LocalComparison, counted_by, sent_or_read
 from incremental_assets.delta.moved_rows import is_followed, left_rows, replace_and_move, replaced_rows
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, OfFiles, Way, WriteBatch, WriteResult
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def overwrite(
     source's snapshot is no longer held.
     """
     container = write_batch.container
-    local = write_batch.rows.local()
-    frame = local_frame(spark, local) if local is not None else write_batch.rows.frame(spark)
+    frame, are_sent = sent_or_read(spark, write_batch.rows)
     writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
     if write_batch.whole and (head.version > 0 or tuple(head.columns) != write_batch.columns):
@@ -71,13 +70,14 @@ def overwrite(
         by = container.axis.columns if write_batch.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not write_batch.whole
+    is_added = isinstance(write_batch.read, OfFiles) and write_batch.read.only_adds
     comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
-    count = replaces and comparable and not write_batch.only_adds
+    count = replaces and comparable and not is_added
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
-    only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
+    only_adds = head.version == 0 or is_added or (replaces and not count and not has_rows(spark, table, predicate))
     follows = replaces and not only_adds and is_followed(write_batch)
     # Spark would read the rows from the source several times, to find what has changed and to write them.
-    held = [PersistedRows(spark, frame)] if (count or follows) and local is None else []
+    held = [PersistedRows(spark, frame)] if (count or follows) and not are_sent else []
     frame = held[0].frame if held else frame
     try:
         gone, moved, keys, values = None, None, None, None
@@ -106,10 +106,12 @@ def overwrite(
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     if keys is not None:
-        return WriteResult(metrics.get("numTargetRowsInserted", 0), *changed, after.version, after.version, axis_values=values)
+        inserted = metrics.get("numTargetRowsInserted", 0)
+        return WriteResult(inserted, *changed, after.version, after.version, Way.MERGE, By.SPARK, axis_values=values)
     # If Delta rewrites a file in which only some rows are replaced, the other rows are copied, and numOutputRows counts them, too.
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)
-    return WriteResult(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
+    way = Way.ADD_FILES if only_adds else Way.REPLACE_WHERE if predicate != "true" else Way.REPLACE_ALL
+    return WriteResult(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version, way, By.SPARK)
 
 
 def _changes(old: "DataFrame", new: "DataFrame", head: Head, by: Sequence[str]) -> tuple[int, int, int]:

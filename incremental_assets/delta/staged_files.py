@@ -8,7 +8,6 @@ that replace those of single files are then written by ``local_write``, and ever
 """
 
 import contextlib
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,22 +20,18 @@ from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
-
-log = logging.getLogger(__name__)
+from incremental_assets.delta.write_batch import NotHere, OfFiles, StagedFiles, Way, WriteBatch, WriteResult, WrittenFile
 
 
-def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | None:
-    """Moves the files and commits them. None if nothing was done and Spark has to write the rows.
+def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch, staged: StagedFiles) -> WriteResult:
+    """Moves the files and commits them.
 
-    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and LakeError if it cannot be written.
+    Raises NotHere if that is not right, ConcurrentWriteError if the table is no longer at the version ``head``, and LakeError if it cannot
+    be written.
     """
-    reason = _reason_against(table, head, write_batch)
+    reason = _reason_against(table, head, write_batch, staged)
     if reason is not None:
-        log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
-        return None
-    staged = write_batch.staged
-    assert staged is not None
+        raise NotHere(reason)
     replaces_all = write_batch.whole and head.version > 0
     folder = folder_at(table.address)
     with place_errors(table.url):
@@ -52,13 +47,11 @@ def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteRe
             _discard(folder, staged.files)
             raise
     count = sum(file.rows for file in staged.files)
-    return WriteResult(count, *((None, None, None) if replaces_all else (count, 0, 0)), head.version + 1, head.version + 1)
+    changed, way = ((None, None, None), Way.REPLACE_ALL) if replaces_all else ((count, 0, 0), Way.ADD_FILES)
+    return WriteResult(count, *changed, head.version + 1, head.version + 1, way)
 
 
-def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
-    staged = write_batch.staged
-    if staged is None:
-        return "the rows are not in files"
+def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch, staged: StagedFiles) -> str | None:
     reason = why_spark_writes(write_batch.container.engine)
     if reason is not None:
         return reason
@@ -66,7 +59,7 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> st
         return "the table's rows must not be removed"
     if write_batch.whole and not can_be_replaced(table, head):
         return f"the table's log {NOT_UNDERSTOOD}"
-    if not write_batch.whole and head.version > 0 and not write_batch.only_adds:
+    if not write_batch.whole and head.version > 0 and not (isinstance(write_batch.replaces, OfFiles) and write_batch.replaces.only_adds):
         return "rows of the table are replaced"
     reason = reason_against(table, head, write_batch)
     if reason is None and target_of(table.address, head, write_batch).indexed != staged.indexed:

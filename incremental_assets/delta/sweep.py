@@ -5,7 +5,6 @@ Belongs here: the order of these steps, and which partitions the rows were in. D
 """
 
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.delta.choose import first_that_can
 from incremental_assets.delta.commit_files import checkpoint_if_due
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.guards import moved, newest
@@ -22,12 +22,10 @@ from incremental_assets.delta.merge import merge_keys
 from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.touched_partitions import partitions_touched
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, NotHere, Way, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-log = logging.getLogger(__name__)
 
 
 def remove_keys(
@@ -48,11 +46,18 @@ def remove_keys(
     if head.version != write_batch.base_version:
         raise moved(container.label, table, "no deleted row was looked for")
     with lake_errors(container.label, table.url):
-        result, by_spark = WriteResult(0, 0, 0, 0, head.version, head.version), False
+        result = WriteResult(0, 0, 0, 0, head.version, head.version, Way.ALREADY_THERE)
         if gone.num_rows or there:
-            here = delete_here(table, head, write_batch, gone) if not there else None
-            by_spark = here is None
-            result = here or merge_keys(spark(), table, head, write_batch, gone, there)
+
+            def here(batch: WriteBatch) -> WriteResult:
+                if there:
+                    raise NotHere("keys are spelled otherwise in the source")
+                return delete_here(table, head, batch, gone)
+
+            def by_spark(batch: WriteBatch) -> WriteResult:
+                return merge_keys(spark(), table, head, batch, gone, there)
+
+            result = first_that_can(container.label, (here, by_spark), write_batch)
             newer = table.data_commits_since(head.version)
             if any(c.commit_metadata != write_batch.commit_metadata for c in newer):
                 set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
@@ -63,7 +68,7 @@ def remove_keys(
         else:
             state = write_batch.state
         text = state.to_json(container.cursor_type, container.partitioned_on)
-        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else result.data_version)
+        set_property(spark, table, STATE_PROPERTY, text, None if result.by is By.SPARK else result.data_version)
         now = table.follow()
         checkpoint_if_due(table, now, head)
     return replace(result, data_version=state.data_version, data_commit=state.data_commit, version=now.version())

@@ -1,7 +1,7 @@
 """Commits one write batch to a container's table and then, in a second small commit, the watermark.
 
-Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows (``add_files``, ``overwrite``, ``merge``),
-the choice of the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
+Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows and the choice of one (``choose``), the choice
+of the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
 
 The rows are committed before the watermark, never after it. Delta has no statement that writes rows and a property at once, so a process
 may be killed between the two commits. The watermark is then still the old one, and the next sync replaces the same rows with themselves.
@@ -13,24 +13,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
-from incremental_assets.delta.add_files import add_files
 from incremental_assets.delta.as_text import rewrite
-from incremental_assets.delta.changed_rows import write_changed
+from incremental_assets.delta.choose import Writing, choose, first_that_can
 from incremental_assets.delta.commit_files import checkpoint_if_due
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, evolve_table
-from incremental_assets.delta.guards import already_there, moved, newest
-from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of
-from incremental_assets.delta.local_write import replace_here, write_here
-from incremental_assets.delta.merge import merge
-from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.properties import set_property
-from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, WriteBatch, WriteResult
 from incremental_assets.spark.code_generation import interpret_few
 
 if TYPE_CHECKING:
@@ -61,14 +54,9 @@ def commit(
     spark = functools.cache(lambda: _session(session, table, write_batch))
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, write_batch)
-        in_table = in_columns_of(head, write_batch)
-        if in_table.changed is not None:
-            outcome, by_spark = write_changed(spark, table, head, in_table, in_table.changed)
-        else:
-            outcome, by_spark = _write_here(table, head, write_batch, in_table), False
-        if isinstance(outcome, LocalComparison) or outcome is None:
-            outcome, by_spark = _write_many(spark, table, head, write_batch, outcome, log, report)
-        is_written = outcome.data_version > head.version
+        writing = Writing(spark, table, head, write_batch, log, report)
+        outcome = first_that_can(container.label, choose(write_batch, head), writing)
+        is_written, by_spark = outcome.data_version > head.version, outcome.by is By.SPARK
         table.follow()
         # Where nothing was written, the newest commit is the one that has left the rows.
         found = table.commits_since(min(head.version, outcome.data_version - 1))
@@ -81,7 +69,7 @@ def commit(
             # and then renames its own file to it, but on a file system these are two steps, and the second one replaces.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
-        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
+        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}: {outcome.how}" if is_written else outcome.how)
         own = next((c for c in found if c.version == outcome.data_version), None)
         outcome = replace(outcome, data_commit=None if own is None else own.id)
         state = outcome.named_in(write_batch.state)
@@ -93,38 +81,6 @@ def commit(
         if not by_spark:
             checkpoint_if_due(table, now, head)
     return replace(outcome, evolution=evolution, version=now.version())
-
-
-def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, in_table: WriteBatch) -> WriteResult | LocalComparison | None:
-    """Writes a batch without Spark, if its rows are few or in files already. If Spark has to do it, the result is the comparison, or None
-    if there is none. ``in_table``: the batch with the columns of the table."""
-    added = add_staged(table, head, write_batch)
-    if added is not None:
-        return added
-    if write_batch.whole and head.version > 0:
-        return replace_here(table, head, write_batch)
-    compared = compare_here(table, head, in_table)
-    if compared is None:
-        return None
-    if compared.is_equal and head.version > 0:
-        return already_there(table, head, write_batch, compared.new.num_rows)
-    return write_here(table, head, in_table, compared) or compared
-
-
-def _write_many(
-    spark: Callable[[], "SparkSession"],
-    table: LakeTable,
-    head: Head,
-    write_batch: WriteBatch,
-    compared: LocalComparison | None,
-    log: Callable[[str], None],
-    report: Callable[[int], None],
-) -> tuple[WriteResult, bool]:
-    """Writes a batch whose rows are many, or that Spark has to write. The second result is whether Spark has also committed it."""
-    if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
-        return merge(spark(), table, head, write_batch, compared), True
-    added = None if compared is not None else add_files(spark, table, head, write_batch, log, report)
-    return (added, False) if added is not None else (overwrite(spark(), table, head, write_batch, compared), True)
 
 
 def _session(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch) -> "SparkSession":

@@ -1,12 +1,13 @@
 """Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
 Belongs here: these types, and the protocols by which a commit asks for the rows. Does not belong: reading a source (``databases``,
-``files``) or committing rows (``delta.write``). A sync (``delta.container_sync``) makes a ``WriteBatch`` (the rows of one commit, all of
-one snapshot of the source); the commit returns a ``WriteResult``.
+``files``), the choice of a way (``choose``), or committing rows (``delta.write``). A sync (``delta.container_sync``) makes a
+``WriteBatch`` (the rows of one commit, all of one snapshot of the source); the commit returns a ``WriteResult``.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.container import Container, Identifier
@@ -20,19 +21,34 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 
+class NotHere(Exception):
+    """One way of writing cannot write a batch, for the reason that the message gives, and nothing was done. Another one has to."""
+
+
 class BatchRows(Protocol):
-    """The rows of one write batch, as they are in the snapshot of the source that is held while the batch is committed."""
+    """The rows of one write batch, as they are in the snapshot of the source that is held while the batch is committed.
+
+    ``staged``: all of them in files that were written elsewhere; None if there are none.
+    """
+
+    @property
+    def staged(self) -> "StagedFiles | None":
+        return None
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """All rows of the batch. Spark reads them when the DataFrame is used."""
         ...
 
-    def local(self) -> "pa.Table | None":
-        """The same rows as an Arrow table in this process, if they are few and the source can give them so; None otherwise.
+    def local(self) -> "pa.Table":
+        """The same rows as an Arrow table in this process. Raises NotHere if they are many, or if the source cannot give them so.
 
         The table has the columns of the batch, with the Arrow types of their Delta types.
         """
         ...
+
+    def in_files(self) -> "RowsInFiles":
+        """The same rows, to be read into files of the table. Raises NotHere if the source cannot do that."""
+        raise NotHere("these rows cannot be read into files")
 
     def still_there(self) -> None:
         """Raises SourceError if the snapshot of the source is no longer held."""
@@ -59,27 +75,61 @@ class KeyLookup(Protocol):
 
 
 @dataclass(frozen=True)
+class InWindows:
+    """Rows of these windows of ``of``: the container's identifier or, by partition, its axis; None for a container without identifier,
+    whose one window is everything.
+
+    ``include_nulls``: rows without identifier are among them. ``divisible``: they may be committed in two parts, as their batch is itself
+    one of several by which a large read is written.
+    """
+
+    of: Identifier | None
+    windows: tuple[Window, ...]
+    include_nulls: bool = False
+    divisible: bool = False
+
+
+@dataclass(frozen=True)
+class OfFiles:
+    """Rows of the source's files with these keys. ``only_adds``: the table is known to have no rows of them yet."""
+
+    keys: tuple[str, ...]
+    only_adds: bool = False
+
+
+@dataclass(frozen=True)
+class WithKeys:
+    """Rows with these primary keys, wherever in the table they are.
+
+    ``keys``: all keys that have changed, each once, with the types of the lake. ``rows``: the rows that the source has for them, with the
+    columns of the batch. A key without a row is deleted.
+    """
+
+    keys: "pa.Table"
+    rows: "pa.Table"
+
+
+@dataclass(frozen=True)
+class AllRows:
+    """All rows of the table, and its schema. ``read``: those of the source that take their place."""
+
+    read: InWindows | OfFiles
+
+
+@dataclass(frozen=True)
 class WriteBatch:
     """A write batch: the rows that one commit writes, with everything that the commit needs to know of them.
 
-    ``windows``: their rows in the table are replaced by ``rows``. ``include_nulls``: rows without identifier are replaced, too. ``whole``:
-    nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that they have in the lake.
-    ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to store after the rows; its
-    ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the commit may delete rows
-    although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only. ``files``: the keys of
-    the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the
-    place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot. ``staged``: the same rows
-    in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer has are marked with this
-    time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead. ``changed``: the rows are
-    written by key, and there are no windows. ``rewritten``: columns of types for which the table may be rewritten. ``divisible``: the
-    rows may be committed in two parts, as the batch is itself one of several by which a large read is written. ``by_partition``: the
-    windows are those of partitions that are cut along another column than the identifier.
+    ``replaces``: the rows of the table in whose place they come. ``columns``: the columns of the rows, with the types that they have in the
+    lake. ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to store after the rows;
+    its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the commit may delete rows
+    although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only. ``deleted_at``: rows
+    that the source no longer has are marked with this time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they
+    are deleted instead. ``rewritten``: columns of types for which the table may be rewritten.
     """
 
     container: Container
-    windows: tuple[Window, ...]
-    include_nulls: bool
-    whole: bool
+    replaces: InWindows | OfFiles | WithKeys | AllRows
     columns: tuple[Column, ...]
     base_version: int | None
     state: TableState
@@ -88,32 +138,38 @@ class WriteBatch:
     commit_metadata: dict[str, Any]
     rows: BatchRows = field(repr=False)
     by_key: KeyLookup | None = field(repr=False, default=None)
-    files: tuple[str, ...] | None = None
-    only_adds: bool = False
-    in_files: "RowsInFiles | None" = field(repr=False, default=None)
-    staged: "StagedFiles | None" = field(repr=False, default=None)
-    divisible: bool = False
     deleted_at: int | None = None
-    changed: "ChangedRows | None" = field(repr=False, default=None)
-    by_partition: bool = False
     rewritten: frozenset[str] = frozenset()
 
     @property
+    def whole(self) -> bool:
+        """Whether nothing of the old table stays, not even its schema."""
+        return isinstance(self.replaces, AllRows)
+
+    @property
+    def read(self) -> InWindows | OfFiles | WithKeys:
+        """Which rows of the source were read."""
+        return self.replaces.read if isinstance(self.replaces, AllRows) else self.replaces
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows that were read; none where the rows are not chosen by windows."""
+        return self.read.windows if isinstance(self.read, InWindows) else ()
+
+    @property
+    def include_nulls(self) -> bool:
+        """Whether rows without identifier were read beside those of the windows."""
+        return isinstance(self.read, InWindows) and self.read.include_nulls
+
+    @property
     def identifier(self) -> Identifier | None:
-        """What the windows are about: the container's identifier or, by partition, its axis; None for a container without identifier."""
-        return self.container.axis if self.by_partition else self.container.identifier
+        """What the windows are about; None without identifier, and where the rows are not chosen by windows."""
+        return self.read.of if isinstance(self.read, InWindows) else None
 
-
-@dataclass(frozen=True)
-class ChangedRows:
-    """Rows that take the place of those with the same keys, wherever in the table these are.
-
-    ``keys``: all keys that have changed, each once, with the types of the lake. ``rows``: the rows that the source has for them, with the
-    columns of the batch. A key without a row is deleted.
-    """
-
-    rows: "pa.Table"
-    keys: "pa.Table"
+    @property
+    def files(self) -> tuple[str, ...] | None:
+        """The keys of the source's files that were read; None where the rows are not chosen by files."""
+        return self.read.keys if isinstance(self.read, OfFiles) else None
 
 
 @dataclass(frozen=True)
@@ -175,6 +231,27 @@ class RowsInFiles(Protocol):
         ...
 
 
+class Way(Enum):
+    """How the rows of a batch come into the table, as the metadata ``sync/way`` names it (docs/decisions/ways-of-writing.md)."""
+
+    ALREADY_THERE = "already there"
+    ADD_FILES = "add files"
+    REWRITE_FILES = "rewrite files"
+    MARK_ROWS = "mark rows"
+    REPLACE_ALL = "replace all"
+    REPLACE_WHERE = "replaceWhere"
+    REPLACE_USING = "replaceUsing"
+    MERGE = "MERGE"
+
+
+class By(Enum):
+    """Who writes the rows of a batch into files. ``SPARK`` alone also commits them itself."""
+
+    PROCESS = "this process"
+    TASKS = "Spark's tasks"
+    SPARK = "Spark"
+
+
 @dataclass(frozen=True)
 class WriteResult:
     """The result of one commit.
@@ -184,7 +261,7 @@ class WriteResult:
     is known once the state is stored; ``version`` is the newest version afterwards, which also has the sync state. ``axis_values``: what
     the partitions are windows of (``Container.axis``), as integers of the cursor type, of the rows that were written and of those in whose
     place they are; None if the windows of the batch tell where these are. ``evolution``: the schema changes that were made before the rows
-    were written.
+    were written. ``reasons``: why they were not written in the ways that were tried before ``way``.
     """
 
     rows_read: int
@@ -193,9 +270,17 @@ class WriteResult:
     rows_deleted: int | None
     data_version: int
     version: int
+    way: Way
+    by: By = By.PROCESS
+    reasons: tuple[str, ...] = ()
     evolution: Evolution = field(default_factory=Evolution)
     axis_values: frozenset[int] | None = None
     data_commit: str | None = None
+
+    @property
+    def how(self) -> str:
+        """Way, writer and reasons as a text for the user."""
+        return f"{self.way.value}, by {self.by.value}" + (f": {'; '.join(self.reasons)}" if self.reasons else "")
 
     def named_in(self, state: TableState) -> TableState:
         """The state of a table whose rows this commit has left."""

@@ -264,7 +264,7 @@ class _Audit:
     def _both_sides_here(self, keys: Sequence[str], rows: RowsReadHere) -> tuple[HashedRows, HashedRows] | None:
         """The same in this process; None if it cannot hold one of the sides, or has no texts for a column's type."""
         assert self._head is not None
-        source = rows.local() if arrow_schema(rows.columns) is not None else None
+        source = rows.local() if rows.are_few and arrow_schema(rows.columns) is not None else None
         beside = self._rejected.head()
         lake = read_files_here(self._table, self._head.version, keys, source.schema) if source is not None else None
         kept = REJECTED_ROWS.empty_table() if beside is None else read_files_here(self._rejected, beside.version, keys, REJECTED_ROWS)

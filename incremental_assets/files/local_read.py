@@ -20,7 +20,7 @@ from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.engine import why_spark_reads_files
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
+from incremental_assets.delta.write_batch import NotHere, StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import FEW_BYTES, LocalRows, declared_types, reason_against
@@ -82,10 +82,10 @@ class RowsReadHere:
         """Whether this process may hold the rows."""
         return sum(file.size for file in self.staged.files) <= FEW_BYTES
 
-    def local(self) -> pa.Table | None:
-        """The same rows as a table of this process, if they are few."""
+    def local(self) -> pa.Table:
+        """The same rows as a table of this process. Raises NotHere if they are many."""
         if not self.are_few:
-            return None
+            raise NotHere("there are many rows")
         read = [pq.ParquetFile(os.path.join(self.staged.folder, file.path)).read() for file in self.staged.files]
         return pa.concat_tables([self._schema.empty_table(), *(of_file.cast(self._schema) for of_file in read)])
 

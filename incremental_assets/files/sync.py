@@ -35,7 +35,7 @@ from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import AllRows, BatchRows, NotHere, OfFiles, StagedFiles, WriteBatch, WriteResult
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.attempts import Attempts
 from incremental_assets.files.audit import audit
@@ -68,7 +68,7 @@ class FilePartitions(Protocol):
 
 
 @dataclass(frozen=True)
-class _BatchRows:
+class _BatchRows(BatchRows):
     """The ``BatchRows`` of a sync of files. ``rows``: None where no file was read, as when rows are only removed."""
 
     rows: FileRows | RowsReadHere | None
@@ -81,11 +81,19 @@ class _BatchRows:
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in self.columns)
         return spark.sql(f"SELECT {empty} WHERE false")
 
-    def local(self) -> "pa.Table | None":
-        if self.rows is None:
-            schema = arrow_schema(self.columns)
-            return None if schema is None else schema.empty_table()
-        return self.rows.local() if isinstance(self.rows, RowsReadHere) else None
+    @property
+    def staged(self) -> StagedFiles | None:
+        return self.rows.staged if isinstance(self.rows, RowsReadHere) else None
+
+    def local(self) -> "pa.Table":
+        if isinstance(self.rows, FileRows):
+            raise NotHere("Spark reads the files")
+        if self.rows is not None:
+            return self.rows.local()
+        schema = arrow_schema(self.columns)
+        if schema is None:
+            raise NotHere("a column's type is not known here")
+        return schema.empty_table()
 
     def still_there(self) -> None:
         """Does nothing: a file that changed meanwhile has another stamp than its record, and is read again by the next sync."""
@@ -354,12 +362,11 @@ class FileSync(ContainerSync):
         before = None if plan.whole else plan.watermark
         watermark = max((value for value in (before, newest) if value is not None), default=None)
         self.result.new = watermark
+        read = OfFiles((*self._counts, *self._drop), self._only_adds)
         yield nullcontext(
             WriteBatch(
                 container=plan.container,
-                windows=(),
-                include_nulls=False,
-                whole=plan.whole,
+                replaces=AllRows(read) if plan.whole else read,
                 columns=columns,
                 base_version=plan.base_version,
                 state=self._state(watermark),
@@ -367,9 +374,6 @@ class FileSync(ContainerSync):
                 allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
                 commit_metadata=plan.commit_metadata(watermark, self._run_id),
                 rows=_BatchRows(self._rows, columns),
-                files=(*self._counts, *self._drop),
-                only_adds=self._only_adds,
-                staged=self._rows.staged if isinstance(self._rows, RowsReadHere) else None,
                 rewritten=self._rewritten,
             )
         )
