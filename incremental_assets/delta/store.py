@@ -286,7 +286,7 @@ def is_bucket(url: str) -> bool:
 
 
 def bucket_at(url: str) -> tuple[ObjectStore, str]:
-    """The bucket of a URL, and the name of the folder in it, which is taken as it is written. Raises obstore's BaseError for wrong settings."""
+    """The bucket of a URL, and the name of the folder in it, as it is written. Raises obstore's BaseError for wrong settings."""
     parts = _BUCKET.fullmatch(url)
     assert parts is not None
     return _store(parts[1], frozenset(storage_options().items())), parts[2].rstrip("/")

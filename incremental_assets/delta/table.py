@@ -49,10 +49,10 @@ finds the table, but none of its commits, so that it would not be seen that anot
 _EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
 """Times of 96 bits, as a user's Spark may write them, are read as nanoseconds by default, in which the year 9999 becomes 1816."""
 # The key is a part of a delta-rs error message, the value tells the user what to do. The first one that is found counts.
+_PLAIN = "The store's address is an http:// one: AWS_ALLOW_HTTP=true permits that for S3, and AZURE_ALLOW_HTTP=true for Azure."
 _REMEDIES = {
-    "URL scheme is not allowed": (
-        "The store's address is an http:// one: AWS_ALLOW_HTTP=true permits that for S3, and AZURE_ALLOW_HTTP=true for Azure."
-    ),
+    "URL scheme is not allowed": _PLAIN,  # delta-rs says so, and obstore the next one
+    "source: BadScheme": _PLAIN,
     "Account must be specified": "Set AZURE_STORAGE_ACCOUNT_NAME.",
     "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is no key of an account, which is a text in Base64.",
     "ContainerNotFound": "Make the container, or correct {address} or AZURE_STORAGE_ACCOUNT_NAME.",

@@ -71,7 +71,7 @@ class StoreTree:
         return open_object(self._store, self._path(path))
 
     def _one_by_one(self, here: str, bucket: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        """The entries of a folder with keys that the driver cannot name. Another driver lists it, which knows no ETags: they are asked for."""
+        """The entries of a folder with keys that the driver cannot name. Another driver lists it, and ETags are asked for."""
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         files = S3FileSystem(region=region, endpoint_override=os.environ.get("AWS_ENDPOINT_URL"))
         place = f"{bucket}/{here}" if here else bucket
@@ -86,14 +86,14 @@ class StoreTree:
             else:
                 objects.append(one)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for one, found in zip(objects, pool.map(lambda one: self._stamped(one, f"{here}/{one.base_name}"), objects), strict=True):
+            for one, found in zip(objects, pool.map(self._stamped, objects), strict=True):
                 if found is not None:
                     yield one.base_name, found
 
-    def _stamped(self, one: FileInfo, path: str) -> FileStamp | Exception | None:
+    def _stamped(self, one: FileInfo) -> FileStamp | None:
         """The stamp of an object that was listed; None if it has vanished."""
         try:
-            return _stamp(one.mtime_ns // 1000, one.size, obstore.head(self._store, path))
+            return _stamp(one.mtime_ns // 1000, one.size, obstore.head(self._store, one.path.partition("/")[2]))
         except FileNotFoundError:
             self.vanished = True
             return None
