@@ -142,6 +142,8 @@ def test_an_object_that_is_replaced_while_it_is_read_is_not_read_as_a_mixture(s3
     assert address.head("large.csv", 8) == b"old,old," and address.sha256("large.csv") == hashlib.sha256(old).hexdigest()
     with address.open("large.csv") as stream:
         assert stream.seek(-4, io.SEEK_END) == len(old) - 4 and stream.read() == b"old,"
+    with pytest.raises(SourceError, match=r"the file 'gone.csv' in s3://\S+ cannot be read: No such object\. "):
+        address.head("gone.csv", 8)
     with pytest.raises(SourceError, match="precondition"), address.open("large.csv") as stream:
         assert stream.read(4) == b"old,"
         s3.put_object(Bucket=bucket, Key="in/large.csv", Body=new)

@@ -6,6 +6,7 @@ messages for people (``files.listing``).
 The driver names no key with ``//``, ``/./``, ``/../`` or control characters in it, and returns nothing of a folder that has one.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -68,7 +69,10 @@ class StoreTree:
             return False
 
     def open(self, path: str) -> IO[bytes]:
-        return open_object(self._store, self._path(path))
+        try:
+            return open_object(self._store, self._path(path))
+        except FileNotFoundError:  # its text has the store's answer, in many lines
+            raise FileNotFoundError(errno.ENOENT, "No such object", path) from None
 
     def _one_by_one(self, here: str, bucket: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
         """The entries of a folder with keys that the driver cannot name. Another driver lists it, and ETags are asked for."""
