@@ -65,6 +65,7 @@ _REMEDIES = {
     "computeMetadata": "No credentials were found: GOOGLE_SERVICE_ACCOUNT names the file with the key of a service account.",
     "Missing AccessKeyId": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     "169.254.169.254": "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    "ExpiredToken": "Set new keys in AWS_*, and start this process anew.",
     "NoSuchBucket": "Make the bucket, or correct {address} or AWS_ENDPOINT_URL.",
     "InvalidAccessKeyId": "Correct AWS_ACCESS_KEY_ID.",
     "SignatureDoesNotMatch": "Correct AWS_SECRET_ACCESS_KEY.",

@@ -24,6 +24,7 @@ from obstore.exceptions import BaseError
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
+from incremental_assets.delta.aws_profile import expect_no_profile
 from incremental_assets.delta.store import is_bucket, spark_url
 from incremental_assets.delta.table import reason
 from incremental_assets.files.archives import only_file
@@ -205,8 +206,11 @@ class FolderAddress:
             return LocalTree(local)
         try:
             if is_bucket(self.url):
+                expect_no_profile(self.url)
                 return StoreTree(self.url)
             file_system, root = url_to_fs(self.url)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.datastore}: {error}") from None
         except ImportError as error:
             raise ConfigurationError(f"{self.datastore}: {self.display} needs a package that is not installed. {error}") from None
         except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
