@@ -17,13 +17,14 @@ from pyspark.errors import PySparkException
 from assets_tests.delta import azure_server
 from assets_tests.delta.s3_server import OTHERS
 from assets_tests.harness import Project
-from incremental_assets.core.errors import ContainerBusy, LakeError
+from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnreachable
 from incremental_assets.delta import local_write, store
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.lease import Lease, held, this_holder
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.files.listing import FolderAddress
 from incremental_assets.spark.embedded.launch import CONF
 from incremental_assets.spark.embedded.server import Home
 from incremental_assets.spark.session import open_session, stop_server
@@ -53,6 +54,32 @@ def objects(container: str, below: str = "") -> list[str]:
 def expect_equal(shop: Project, *names: str) -> None:
     for name in names:
         assert sorted(shop.rows(name), key=repr) == sorted(shop.source.execute(f"table {name}".encode()).fetchall(), key=repr)
+
+
+def test_files_of_a_container_are_listed_and_read(azure: str, container: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise files on Azure need a driver that nobody tried. A key that the driver cannot name hides its folder, and no other one."""
+    names = ["a b.csv", "100%.csv", "[x]/ü 漢.csv", "deep/er/y.csv"]
+    for name in names:
+        obstore.put(from_url(f"az://{container}"), f"in/{name}", b"id\n1\n")
+    for address in (f"az://{container}/in", f"abfss://{container}@{azure_server.ACCOUNT}.dfs.core.windows.net/in"):
+        folder = FolderAddress.parse("landing", address)
+        before = dict(folder.list())
+        assert sorted(before) == sorted(names) and {folder.head(name, 9) for name in names} == {b"id\n1\n"}
+        assert len({stamp.etag for stamp in before.values()} - {None}) == len(names)
+    obstore.put(from_url(f"az://{container}"), "in/a b.csv", b"id\n2\n")
+    after = dict(folder.list())
+    assert after["a b.csv"].etag != before["a b.csv"].etag and folder.head("a b.csv", 9) == b"id\n2\n"
+    azure_server.put(f"{azure}/{container}/in/deep//lost.csv", b"id\n3\n")
+    troubles: dict[str, str] = {}
+    assert dict(folder.list(unseen=troubles)).keys() == after.keys() - {"deep/er/y.csv"}
+    assert list(troubles) == ["deep"] and "has an object whose name hides all others of the folder" in troubles["deep"]
+    with pytest.raises(SourceUnreachable, match="is not there"):
+        list(FolderAddress.parse("landing", f"az://{container}/nothing").list())
+    with pytest.raises(SourceUnreachable, match=r"ContainerNotFound.*Make the container, or correct the path"):
+        list(FolderAddress.parse("landing", "az://no-such-container/in").list())
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    with pytest.raises(SourceUnreachable, match="Set AZURE_STORAGE_ACCOUNT_NAME"):
+        list(FolderAddress.parse("landing", f"az://{container}/in").list())
 
 
 def secrets_in(folder: Path) -> list[Path]:

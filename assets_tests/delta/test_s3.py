@@ -1,9 +1,10 @@
-"""Files and lakes on S3: a real server on loopback, fsspec and delta-rs as their packages come, Spark with the connector of its own Hadoop.
+"""Files and lakes on S3: a real server on loopback, obstore and delta-rs as they come, Spark with the connector of its own Hadoop.
 
 Belongs here: what differs from a local disk. ``make test-s3`` brings what it needs.
 """
 
 import gzip
+import hashlib
 import io
 import os
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from assets_tests.dagster.test_adopt import adopted
 from assets_tests.harness import Folder, Project
-from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnreachable, store_remedy
+from incremental_assets.core.errors import ContainerBusy, LakeError, SourceError, SourceInterrupted, SourceUnreachable, store_remedy
 from incremental_assets.core.files import encode_path
 from incremental_assets.databases.postgres import arrow_files
 from incremental_assets.delta import local_write, store
@@ -94,7 +95,7 @@ HOSTILE = [
 
 def test_a_listing_finds_unusual_keys_on_all_pages(s3: Any, bucket: str) -> None:
     """Otherwise rows of a file with a strange name never come, or the files after the first thousand."""
-    names = [*HOSTILE, *(f"many/part-{number:05d}.csv" for number in range(1100))]
+    names = [*HOSTILE, *(f"below/{name}/x.csv" for name in HOSTILE), *(f"many/part-{number:05d}.csv" for number in range(1100))]
     for name in names:
         s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=name.encode())
     s3.put_object(Bucket=bucket, Key="in/d/", Body=b"")  # what consoles make of "new folder"
@@ -103,7 +104,7 @@ def test_a_listing_finds_unusual_keys_on_all_pages(s3: Any, bucket: str) -> None
     found = dict(address.list())
     assert sorted(found) == sorted(names)
     assert len(dict(address.list("many"))) == 1100
-    for name in HOSTILE:
+    for name in names[: 2 * len(HOSTILE)]:
         assert address.head(name, 1000) == name.encode()
 
     before = found["a b.csv"]
@@ -118,13 +119,60 @@ def test_a_listing_finds_unusual_keys_on_all_pages(s3: Any, bucket: str) -> None
 
 
 def test_keys_that_spark_cannot_read_are_reported(s3: Any, bucket: str) -> None:
-    """Otherwise their rows are missing, and nobody is told."""
-    s3.put_object(Bucket=bucket, Key="in/a/ok.csv", Body=b"")
-    s3.put_object(Bucket=bucket, Key="in/a//lost.csv", Body=b"")
+    """Otherwise their rows are missing, and nobody is told. Nor does such a key hide the others of its folder, or change their stamps."""
+    address = FolderAddress.parse("landing", f"s3://{bucket}/in")
+    for key in ("ok 1%.csv", "d/ok.csv", "a/ok.csv"):
+        s3.put_object(Bucket=bucket, Key=f"in/{key}", Body=b"")
+    before = dict(address.list())
+    assert len(before) == 3 and all(stamp.etag for stamp in before.values())
+    for key in ("a//lost.csv", "a/./lost.csv", "a/../lost.csv", "tab\t.csv", "tab\tfolder/x.csv", "d/tab\tfolder/x.csv", "../up.csv"):
+        s3.put_object(Bucket=bucket, Key=f"in/{key}", Body=b"")
     troubles: dict[str, str] = {}
-    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(unseen=troubles)]
-    assert found == ["a/ok.csv"]
-    assert list(troubles) == ["a/"] and "//" in troubles["a/"]
+    assert dict(address.list(unseen=troubles)) == before
+    assert sorted(troubles) == ["a/", "d/tab\tfolder", "tab\t.csv", "tab\tfolder"]
+    assert "has keys with // in them" in troubles["a/"] and "'tab\\t.csv' in" in troubles["tab\t.csv"]
+    assert "has control characters in its name" in troubles["tab\t.csv"]
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_not_read_as_a_mixture(s3: Any, bucket: str) -> None:
+    """Otherwise the first half of the old file and the second half of the new one are taken for one file."""
+    old, new = b"old," * 1_000_000, b"new," * 1_000_000
+    address = FolderAddress.parse("landing", f"s3://{bucket}/in")
+    s3.put_object(Bucket=bucket, Key="in/large.csv", Body=old)
+    assert address.head("large.csv", 8) == b"old,old," and address.sha256("large.csv") == hashlib.sha256(old).hexdigest()
+    with address.open("large.csv") as stream:
+        assert stream.seek(-4, io.SEEK_END) == len(old) - 4 and stream.read() == b"old,"
+    with pytest.raises(SourceError, match=r"the file 'gone.csv' in s3://\S+ cannot be read: No such object\. "):
+        address.head("gone.csv", 8)
+    with pytest.raises(SourceError, match="precondition"), address.open("large.csv") as stream:
+        assert stream.read(4) == b"old,"
+        s3.put_object(Bucket=bucket, Key="in/large.csv", Body=new)
+        stream.read()
+
+
+@pytest.mark.parametrize(
+    ("unset", "endpoint", "remedy"),
+    [
+        ("AWS_ALLOW_HTTP", None, "AWS_ALLOW_HTTP=true permits that"),
+        ("AWS_ACCESS_KEY_ID", None, "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        (None, "http://127.0.0.1:9", "AWS_ENDPOINT_URL names it"),
+    ],
+)
+def test_files_of_a_store_that_cannot_be_reached_are_reported_with_a_remedy(
+    s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch, unset: str | None, endpoint: str | None, remedy: str
+) -> None:
+    """The files are not at fault: otherwise a wrong setting refuses them all, until they change."""
+    s3.put_object(Bucket=bucket, Key="in/a.csv", Body=b"id\n1\n")
+    address = FolderAddress.parse("landing", f"s3://{bucket}/in")
+    if unset is not None:
+        monkeypatch.delenv(unset)
+    if endpoint is not None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(SourceUnreachable, match=f"landing: the folder s3://{bucket}/in cannot be read: .*{remedy}") as listed:
+        list(address.list())
+    with pytest.raises((SourceInterrupted, SourceUnreachable), match=f"landing: the f.*{remedy}") as opened:
+        address.head("a.csv", 3)
+    assert not any("Debug" in text or "do-not-tell" in text for text in (str(listed.value), str(opened.value)))
 
 
 def test_a_missing_bucket_or_folder_is_reported(s3: Any, bucket: str) -> None:
@@ -132,7 +180,7 @@ def test_a_missing_bucket_or_folder_is_reported(s3: Any, bucket: str) -> None:
         list(FolderAddress.parse("landing", f"s3://{bucket}/in").list())
     s3.put_object(Bucket=bucket, Key="in/", Body=b"")  # what consoles make of "new folder"
     assert not list(FolderAddress.parse("landing", f"s3://{bucket}/in").list())
-    with pytest.raises(SourceUnreachable, match="is not there"):
+    with pytest.raises(SourceUnreachable, match=r"NoSuchBucket: .*Make the bucket, or correct the path"):
         list(FolderAddress.parse("landing", "s3://no-such-bucket/in").list())
 
 

@@ -470,7 +470,7 @@ def test_a_password_is_never_shown(canned: dict[str, Any]) -> None:
     [
         ("", "landing: path is empty; is the environment variable set"),
         (None, "landing: path is empty"),
-        ("nothing://x", "landing: path begins with 'nothing', which no installed driver of fsspec is for. Use a local folder, or install"),
+        ("nothing://x", "landing: path begins with 'nothing', which no installed driver of fsspec is for. Use a local folder, an object"),
     ],
 )
 def test_an_invalid_path_is_refused_at_once(url: str | None, message: str) -> None:
@@ -483,11 +483,11 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the user sees an import error of a library that nobody mentioned."""
 
     def without(_: str) -> None:
-        raise ImportError("Please install gcsfs to access Google Storage")
+        raise ImportError("SFTPFileSystem requires paramiko")
 
     monkeypatch.setattr("incremental_assets.files.listing.url_to_fs", without)
-    with pytest.raises(ConfigurationError, match=r"needs a package that is not installed\. Please install gcsfs"):
-        list(address("gs://bucket/x").list())
+    with pytest.raises(ConfigurationError, match=r"needs a package that is not installed\. SFTPFileSystem requires paramiko"):
+        list(address("sftp://host/x").list())
 
 
 # ---------------------------------------------------------------- the first bytes

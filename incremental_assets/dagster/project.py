@@ -21,6 +21,7 @@ from dagster._core.secrets.env_file import get_env_var_dict
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.delta.aws_profile import expect_no_profile
 from incremental_assets.delta.private import private
 from incremental_assets.delta.seen import keep_in
 from incremental_assets.spark.embedded.launch import STORES, stores_in
@@ -228,11 +229,13 @@ def dagster_home(project: Path | None = None) -> Path:
 def lake_root(project: Path | None = None) -> str:
     """The folder or URL of the lake: ``$INCREMENTAL_ASSETS_LAKE``, or ``lake`` in the project.
 
-    A relative path is relative to the project, whatever the working directory is. ``project``: None means the current project.
+    A relative path is relative to the project, whatever the working directory is. ``project``: None means the current project. Raises
+    ConfigurationError for a lake that is reached by a profile of AWS.
     """
     named = os.environ.get(LAKE_VARIABLE)
     if not named:
         return str((project or current_project()) / "lake")
+    expect_no_profile(named)
     return named if "://" in named else str(((project or current_project()) / named).resolve())
 
 

@@ -1,7 +1,7 @@
 """Reads and writes the objects of a table's folder: on a disk, or in an object store.
 
-Belongs here: objects as a whole, and new ones that replace none. Does not belong: what the objects say (``log``, ``parquet_files``,
-``lease``), and the tables that delta-rs and Spark write.
+Belongs here: objects as a whole, new ones that replace none, and how a bucket is reached, also that of a folder of files. Does not belong:
+what the objects say (``log``, ``parquet_files``, ``lease``), and the tables that delta-rs and Spark write.
 
 Names are relative to the folder, with ``/`` between their parts. Everything raises OSError (of a disk), or obstore's BaseError.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 import obstore
@@ -28,7 +28,10 @@ from incremental_assets.delta.parquet_files import DiskFiles, NewFiles
 
 READ_WHOLE = 8 << 20
 """An object of up to so many bytes is read by one request."""
+_BLOCK = 1 << 20
+"""So many bytes at least of an object that is read in parts are read by one request."""
 _VERSION = re.compile(r"(\d{20})\.json")
+_BUCKET = re.compile(r"((?:s3a?|gs|az|azure|abfss?)://[^/]+)/*(.*)", re.DOTALL)
 
 
 class Folder(Protocol):
@@ -249,8 +252,9 @@ class _Upload(io.RawIOBase):
 class _Object(io.RawIOBase):
     """An object of which parts are read, each by a request."""
 
-    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+    def __init__(self, store: ObjectStore, name: str, size: int, etag: str | None = None) -> None:
         self._store, self._name, self._size, self._at = store, name, size, 0
+        self._same = {"if_match": etag} if etag else {}
 
     def readable(self) -> bool:
         return True
@@ -269,10 +273,30 @@ class _Object(io.RawIOBase):
         length = min(len(buffer), self._size - self._at)
         if length <= 0:
             return 0
-        data = obstore.get_range(self._store, self._name, start=self._at, length=length)
+        options: Any = {"range": (self._at, self._at + length), **self._same}
+        data = obstore.get(self._store, self._name, options=options).bytes()
         buffer[:length] = memoryview(data)
         self._at += length
         return length
+
+
+def is_bucket(url: str) -> bool:
+    """Whether the URL is that of a bucket, or of a folder in one."""
+    return _BUCKET.fullmatch(url) is not None
+
+
+def bucket_at(url: str) -> tuple[ObjectStore, str]:
+    """The bucket of a URL, and the name of the folder in it, as it is written. Raises obstore's BaseError for wrong settings."""
+    parts = _BUCKET.fullmatch(url)
+    assert parts is not None
+    return _store(parts[1], frozenset(storage_options().items())), parts[2].rstrip("/")
+
+
+def open_object(store: ObjectStore, name: str) -> IO[bytes]:
+    """Opens an object for reading: a small one by one request. Of another one parts are read, which fails once it is replaced."""
+    found = obstore.get(store, name)
+    size, etag = found.meta["size"], found.meta["e_tag"]
+    return io.BytesIO(found.bytes()) if size <= _BLOCK else io.BufferedReader(_Object(store, name, size, etag), _BLOCK)
 
 
 def version_file(number: int) -> str:

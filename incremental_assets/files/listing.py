@@ -1,4 +1,4 @@
-"""Lists a folder, on a local disk or behind any fsspec URL, and opens its files.
+"""Lists a folder, on a local disk, in an object store or behind any fsspec URL, and opens its files.
 
 Belongs here: paths, stamps and bytes of files, and the messages for failures, which never show a password. Does not belong: what a disk or
 a driver answers (``files.trees``), which of the files are a container's (``files.container_listing``), or parsing them (``files.readers``).
@@ -19,18 +19,23 @@ from fsspec.compression import compr
 from fsspec.core import url_to_fs
 from fsspec.registry import known_implementations, registry
 from fsspec.utils import infer_compression
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
-from incremental_assets.delta.store import spark_url
+from incremental_assets.delta.aws_profile import expect_no_profile
+from incremental_assets.delta.store import is_bucket, spark_url
+from incremental_assets.delta.table import reason
 from incremental_assets.files.archives import only_file
 from incremental_assets.files.beneath import NotRead
+from incremental_assets.files.store_tree import StoreTree
 from incremental_assets.files.table_folders import NOT_OF_A_TABLE, IsTable, TableFolders
 from incremental_assets.files.trees import LocalTree, NoPath, RemoteTree, Tree
 from incremental_assets.files.trouble import passing_remedy
 
 _CHUNK = 1 << 20
+_RIGHTS = "list and read"
 # The last @ ends the password, as a password may contain one. Without a colon there is no password (abfss://container@account).
 _PASSWORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
 
@@ -50,10 +55,10 @@ class FolderAddress:
         scheme, separator, _ = url.partition("://")
         # In a chained URL (simplecache::s3://…) fsspec needs a driver for each part.
         unknown = [link for link in scheme.split("::") if link not in known_implementations and link not in registry]
-        if separator and unknown:
+        if separator and unknown and not is_bucket(url):
             raise ConfigurationError(
-                f"{datastore}: path begins with {unknown[0]!r}, which no installed driver of fsspec is for. Use a local folder, or install "
-                f"one: s3fs for s3://…, gcsfs for gs://…, adlfs for abfss://…"
+                f"{datastore}: path begins with {unknown[0]!r}, which no installed driver of fsspec is for. Use a local folder, an object "
+                f"store (s3://…, gs://…, az://…, abfss://…), or install a driver"
             )
         return cls(datastore, url)
 
@@ -200,7 +205,12 @@ class FolderAddress:
         if local is not None:
             return LocalTree(local)
         try:
+            if is_bucket(self.url):
+                expect_no_profile(self.url)
+                return StoreTree(self.url)
             file_system, root = url_to_fs(self.url)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.datastore}: {error}") from None
         except ImportError as error:
             raise ConfigurationError(f"{self.datastore}: {self.display} needs a package that is not installed. {error}") from None
         except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
@@ -234,10 +244,14 @@ class FolderAddress:
         if isinstance(error, PermissionError):
             who = f"the user {os.geteuid()} that runs this" if local else "the credentials that are used"
             return f"may not be read ({self._reason(error)}). Allow {who} to list and to read it."
+        if isinstance(error, BaseError):
+            return f"cannot be read: {reason(error, 'the path', _RIGHTS, 'Check address, credentials and network.')}"
         return f"cannot be read: {self._reason(error)}. Check " + ("its disk." if local else "address, credentials and network.")
 
     def _reason(self, error: Exception) -> str:
         """The driver's own text, without the URL's password and query, which some drivers repeat."""
+        if isinstance(error, BaseError):
+            return reason(error, "the path", _RIGHTS).rstrip(".")
         text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         password = _PASSWORD.search(self.url)
         for secret in (password[2] if password else "", self.url.partition("?")[2]):

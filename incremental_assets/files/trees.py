@@ -1,7 +1,7 @@
-"""The two kinds of trees that a folder may be: a folder on a local disk, and one behind a driver of fsspec.
+"""What a tree of files is, and two kinds of them: a folder on a local disk, and one behind a driver of fsspec.
 
 Belongs here: what a disk or a driver answers, as names and stamps. Does not belong: walking a tree, or messages for people
-(``files.listing``).
+(``files.listing``), and folders of object stores (``files.store_tree``).
 """
 
 import datetime
@@ -169,10 +169,10 @@ def _stamp(detail: Mapping[str, Any]) -> FileStamp:
     if modified is None:
         raise ValueError("it does not report when its files were modified")
     etag = next((detail[key] for key in _ETAG_KEYS if detail.get(key)), None)
-    return FileStamp(_micros(modified), int(detail.get("size") or 0), None if etag is None else str(etag).strip('"'))
+    return FileStamp(micros(modified), int(detail.get("size") or 0), None if etag is None else str(etag).strip('"'))
 
 
-def _micros(value: object) -> int:
+def micros(value: object) -> int:
     """Microseconds since 1970 UTC, of a driver's seconds since 1970, datetime or ISO 8601 text. Without a zone it is taken for UTC."""
     if isinstance(value, (int, float)):
         return round(value * 1_000_000)

@@ -8,6 +8,8 @@ The distinction matters as a refused file is not read again until it changes, an
 
 import errno
 
+from obstore.exceptions import GenericError
+
 _SPACE, _DISK, _MOUNT = "Free space on that disk", "Have the disk looked at", "Mount the disk anew"
 _FILES, _MEMORY, _NETWORK = "Allow more open files (ulimit -n)", "Free memory on this machine", "Check the network"
 # The remedy by the error number of an OSError. Others, such as EACCES, are taken for faults of the file.
@@ -55,6 +57,8 @@ def passing_remedy(error: Exception) -> str | None:
     """Returns what to do about a failure of the disk, the machine or the network; None for all other errors."""
     if isinstance(error, OSError) and error.errno in _OF_NUMBERS:
         return _OF_NUMBERS[error.errno]
+    if isinstance(error, GenericError):  # of a store; where the object is at fault, it raises others
+        return _NETWORK
     names = [kind.__name__.lower() for kind in type(error).__mro__]
     passing = isinstance(error, TimeoutError | ConnectionError) or any(mark in name for name in names for mark in _OF_CLASSES)
     return _NETWORK if passing else None

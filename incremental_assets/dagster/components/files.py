@@ -100,13 +100,19 @@ def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> 
 
 @dataclass
 class FileDatastore(DatastoreComponent, dg.Resolvable):
-    """A folder, local or behind any fsspec URL, whose files are kept in step as Delta tables, one partition for each file.
+    """A folder, local, in a store or behind any fsspec URL, whose files are kept in step as Delta tables, one partition for each file.
 
     The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
     """
 
     name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["landing"])]
-    path: Annotated[str, dg.Resolver.default(description="a local folder, or any fsspec URL", examples=["{{ env.LANDING_PATH }}"])]
+    path: Annotated[
+        str,
+        dg.Resolver.default(
+            description="a local folder, one in a store (s3://, gs://, az://), or any fsspec URL",
+            examples=["{{ env.LANDING_PATH }}"],
+        ),
+    ]
     containers: Annotated[
         Mapping[str, FilesEntry],
         dg.Resolver(_entries, model_field_type=dict[str, FilesEntry]),  # pyright: ignore[reportArgumentType]

@@ -338,7 +338,7 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.connect.session.manager.defaultSessionTimeout": "6h",
     }
     if os.environ.get("AWS_ENDPOINT_URL"):
-        # The drivers of fsspec and delta-rs use path-style requests too if the store is not Amazon's.
+        # obstore and delta-rs use path-style requests too if the store is not Amazon's.
         ours["spark.hadoop.fs.s3a.path.style.access"] = "true"
     ours |= {f"spark.hadoop.{key}": value for key, value in _azure_settings().items()}
     ours |= log_store_settings(own)
