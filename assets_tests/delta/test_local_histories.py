@@ -46,7 +46,7 @@ from incremental_assets.delta.local_rows import key_texts, local_frame
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable, double_quoted, query
 from incremental_assets.delta.write import commit
-from incremental_assets.delta.write_batch import InWindows, WriteBatch
+from incremental_assets.delta.write_batch import InWindows, NotHere, WriteBatch
 from incremental_assets.spark.session import SparkSession, open_session
 
 D = decimal.Decimal
@@ -134,8 +134,10 @@ class Rows(HeldRows):
     def frame(self, spark: Any) -> Any:
         return local_frame(spark, self.rows)
 
-    def local(self) -> pa.Table | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.rows if self.is_local else None
+    def local(self) -> pa.Table:
+        if not self.is_local:
+            raise NotHere("there are many rows")
+        return self.rows
 
     def emptied(self) -> tuple[Window, ...]:
         return self.gone

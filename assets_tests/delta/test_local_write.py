@@ -59,7 +59,7 @@ class Rows(HeldRows):
     rows: pa.Table
     gone: tuple[Window, ...] = ()
 
-    def local(self) -> pa.Table:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def local(self) -> pa.Table:
         return self.rows
 
     def emptied(self) -> tuple[Window, ...]:

@@ -23,6 +23,8 @@ LSN = "capture/lsn"
 """The metadata key of the position in the source's log up to which the table has everything."""
 VERSION = "sync/delta_version"
 """The metadata key of the table's version after the sync."""
+WAY = "sync/way"
+"""The metadata key of how the rows came into the table, by whom, and why in no other way (``delta.choose``)."""
 NULL_ROWS = "sync/null_identifiers"
 """The metadata key of the number of rows in the source that have no identifier. It is there if the sync has read or refused them."""
 
@@ -36,7 +38,8 @@ class SyncResult:
     that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none.
     ``retained``: as in ``Plan``, when the log was last read. ``unfilled``: as in ``TableState``, after the sync. ``partitions``: how
     many partitions were written; None for a container without partitions. ``left_out``: the keys of partitions that a refresh was asked
-    for and has left as they were, as it would have emptied them. ``more``: further metadata by key.
+    for and has left as they were, as it would have emptied them. ``ways``: how its commits have written rows (``WriteResult.how``), each
+    once. ``more``: further metadata by key.
     """
 
     plan: Plan
@@ -57,6 +60,7 @@ class SyncResult:
     unfilled: Unfilled | None = None
     partitions: int | None = None
     left_out: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: WriteResult) -> None:
@@ -66,6 +70,7 @@ class SyncResult:
         self.rows_updated = _sum(self.rows_updated, outcome.rows_updated)
         self.rows_deleted = _sum(self.rows_deleted, outcome.rows_deleted)
         self.version = outcome.version
+        self.ways = tuple(dict.fromkeys((*self.ways, outcome.how)))
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
@@ -89,6 +94,7 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
         "sync/rows_inserted": result.rows_inserted,
         "sync/rows_updated": result.rows_updated,
         "sync/rows_deleted": result.rows_deleted,
+        WAY: "; then ".join(result.ways) or None,
         NULL_ROWS: result.null_rows,
         "sync/seconds": round(result.seconds, 3),
         VERSION: result.version,
