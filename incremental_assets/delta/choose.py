@@ -20,7 +20,7 @@ from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import NotHere, OfFiles, WithKeys, WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import NotHere, WithKeys, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -86,7 +86,7 @@ def choose(write_batch: WriteBatch, head: Head) -> Sequence[TriedWay]:
 def _is_compared(write_batch: WriteBatch, head: Head) -> bool:
     """Whether the table may have rows that are to be compared with those of the batch."""
     replaces_all = write_batch.whole and head.version > 0
-    return not replaces_all and not (isinstance(write_batch.read, OfFiles) and write_batch.read.only_adds)
+    return not replaces_all and not write_batch.only_adds
 
 
 def first_that_can(label: str, ways: Sequence[Callable[[_Asked], WriteResult]], asked: _Asked) -> WriteResult:

@@ -17,7 +17,7 @@ from incremental_assets.delta.local_rows import LocalComparison, counted_by, sen
 from incremental_assets.delta.moved_rows import is_followed, left_rows, replace_and_move, replaced_rows
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import By, OfFiles, Way, WriteBatch, WriteResult
+from incremental_assets.delta.write_batch import By, Way, WriteBatch, WriteResult
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -70,11 +70,10 @@ def overwrite(
         by = container.axis.columns if write_batch.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not write_batch.whole
-    is_added = isinstance(write_batch.read, OfFiles) and write_batch.read.only_adds
     comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
-    count = replaces and comparable and not is_added
+    count = replaces and comparable and not write_batch.only_adds
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
-    only_adds = head.version == 0 or is_added or (replaces and not count and not has_rows(spark, table, predicate))
+    only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     follows = replaces and not only_adds and is_followed(write_batch)
     # Spark would read the rows from the source several times, to find what has changed and to write them.
     held = [PersistedRows(spark, frame)] if (count or follows) and not are_sent else []

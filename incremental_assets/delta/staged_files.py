@@ -20,7 +20,7 @@ from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import NotHere, OfFiles, StagedFiles, Way, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import NotHere, StagedFiles, Way, WriteBatch, WriteResult, WrittenFile
 
 
 def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch, staged: StagedFiles) -> WriteResult:
@@ -59,7 +59,7 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch, stage
         return "the table's rows must not be removed"
     if write_batch.whole and not can_be_replaced(table, head):
         return f"the table's log {NOT_UNDERSTOOD}"
-    if not write_batch.whole and head.version > 0 and not (isinstance(write_batch.replaces, OfFiles) and write_batch.replaces.only_adds):
+    if not write_batch.whole and head.version > 0 and not write_batch.only_adds:
         return "rows of the table are replaced"
     reason = reason_against(table, head, write_batch)
     if reason is None and target_of(table.address, head, write_batch).indexed != staged.indexed:

@@ -171,6 +171,11 @@ class WriteBatch:
         """The keys of the source's files that were read; None where the rows are not chosen by files."""
         return self.read.keys if isinstance(self.read, OfFiles) else None
 
+    @property
+    def only_adds(self) -> bool:
+        """Whether the table is known to have no rows yet in the place of those to be written."""
+        return isinstance(self.read, OfFiles) and self.read.only_adds
+
 
 @dataclass(frozen=True)
 class FilesTarget:
