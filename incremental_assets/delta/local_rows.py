@@ -26,9 +26,9 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta.local_files import LocalFiles, size_of
-from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
+from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import RowsOfWindows, of_files
-from incremental_assets.delta.store import folder_at
+from incremental_assets.delta.store import READ_WHOLE, folder_at
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import BatchRows, WriteBatch
 from incremental_assets.spark.code_generation import FEW_ROWS
@@ -250,7 +250,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     """
     identifier = write_batch.identifier
     schema = arrow_schema(head.columns)
-    delta = None if schema is None else readable_here(table, head.version)
+    delta = None if schema is None else described_here(table, head.version)
     if schema is None or delta is None:
         return None
     if tuple(head.columns) != write_batch.columns:
@@ -259,8 +259,9 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
         return None
     try:
         found = _out_of_files(table, delta, schema, write_batch)
-        if found is None and write_batch.files is None:
-            found = _by_query(delta, head, write_batch)
+        readable = readable_here(table, head.version) if found is None and write_batch.files is None else None
+        if readable is not None:
+            found = _by_query(readable, head, write_batch)
     except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         return None
@@ -276,8 +277,8 @@ def _by_query(delta: DeltaTable, head: Head, write_batch: WriteBatch) -> pa.Tabl
 
 
 def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_batch: WriteBatch) -> pa.Table | None:
-    """The same from the table's files themselves: where some of them have deletion vectors, as the engine reads such files whole, and where
-    the batch replaces the rows of files of the source.
+    """The same from the table's files themselves: where some of them have deletion vectors, as the engine reads such files whole; where the
+    batch replaces the rows of files of the source; and on an object store, where the engine reads a small file by four requests.
 
     None if the engine has to do it, or if the rows are too many. Raises pa.ArrowException, and what ``Folder`` raises.
     """
@@ -285,7 +286,7 @@ def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_
     if identifier is None and files is None:
         return None
     there = LocalFiles.of(delta, folder_at(table.address))
-    if there is None or (files is None and not there.live):
+    if there is None:
         return None
     if files is not None:
         meant = of_files(files)
@@ -295,7 +296,14 @@ def _out_of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_
     searched = there.that_may_have(meant)
     if files is not None and size_of(searched) > MOST_SEARCHED_BYTES:
         return None
-    hits = there.hits(searched, schema, meant)
+    if files is None and not there.live and not (table.is_on_store and size_of(searched) <= READ_WHOLE):
+        return None
+    try:
+        hits = there.hits(searched, schema, meant)
+    except pa.ArrowException:
+        if files is None and not there.live:
+            return None
+        raise
     if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]
