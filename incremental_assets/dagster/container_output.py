@@ -64,6 +64,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         one = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
         replaced_whole = one and outcome.axis_values is None  # else rows have moved to other partitions
     scope.progress.counts()
+    version = sync.result.version if outcomes else None
     with lake_errors(container.label, table.url):
         left_out = set(sync.result.left_out)
         keys = sorted({*context.asset_partition_keys} - left_out) if context.has_asset_partitions else []
@@ -76,15 +77,17 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
             rows = {keys[0]: outcomes[0].rows_read}
         elif partitions is not None:
             counted = sorted({*keys, *sync.changed_partitions()})
-            rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
+            rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted, version)
             # A row of a partition that was left out may have moved to one that was written.
             rows = {key: count for key, count in rows.items() if key not in left_out}
         # They are empty, unless Dagster's events were lost. Their rows are counted, as an event must not say what is not so.
         covered = covered_without_event(context.step_context.instance, context.asset_key, sync, {*keys, *rows})
-        of_covered = partition_rows(lambda: scope.spark, table, container, partitions, (), covered) if partitions and covered else {}
+        of_covered: dict[str, int] = {}
+        if partitions and covered:
+            of_covered = partition_rows(lambda: scope.spark, table, container, partitions, (), covered, version)
         total = sync.total_rows()
         if total is None:
-            total = row_count(lambda: scope.spark, table)
+            total = row_count(lambda: scope.spark, table, version)
     sync.result.partitions = len(rows) if partitions is not None or known is not None else None
     refusal = _left_out(sync)
     if refusal is not None:

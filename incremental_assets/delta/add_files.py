@@ -131,7 +131,7 @@ def _expect_none(reason: str | None) -> None:
 
 def _is_empty(table: LakeTable) -> bool:
     """Whether the table has no file. The number of rows in its statistics is not used: a file without statistics would count as none."""
-    delta = table.opened()
+    delta = table.log_opened()
     return delta is not None and not delta.file_uris()
 
 

@@ -27,7 +27,8 @@ from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.log import actions_of, commit_info, newest_version, put_version
 from incremental_assets.delta.maintenance import join_files
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.store import Folder, folder_at
+from incremental_assets.delta.seen import note, seen
+from incremental_assets.delta.store import Folder, folder_at, last_put, version_file
 from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows, reason
 from incremental_assets.delta.write_batch import WrittenFile
 
@@ -83,12 +84,22 @@ class AppendOnly:
                 writer.discard()
                 return None
             after = newest + 1
+        own = last_put(self.table.address, version_file(after))
+        if own is not None:
+            note(self.table.address, {"version": after, "file": own.file, "digest": self._digest})
         if before // COMPACT_AFTER != after // COMPACT_AFTER:
             self.table.tidy_log()
         return before, after
 
     def _newest_as_known(self, folder: Folder) -> int | None:
-        """The number of the newest version; None if there is none, or if it does not say that rows of our columns can follow it."""
+        """The number of the newest version; None if there is none, or if it does not say that rows of our columns can follow it.
+
+        On an object store, one that was put with this DAGSTER_HOME is not read again.
+        """
+        known = seen(self.table.address) or {}
+        number = known.get("version")
+        if known.get("digest") == self._digest and isinstance(number, int) and folder.versions(number) == {number: known.get("file")}:
+            return number
         try:
             version = newest_version(folder)
             actions = [] if version is None else actions_of(folder, version)

@@ -157,6 +157,6 @@ def checkpoint_if_due(table: LakeTable, now: DeltaTable, before: Head) -> None:
     interval = int(before.properties.get("delta.checkpointInterval", CHECKPOINT_INTERVAL))
     try:
         if now.version() // interval > before.version // interval:
-            now.create_checkpoint()
+            table.make_checkpoint(now)
     except (DeltaError, LakeError, OSError) as error:
         log.warning("%s: no checkpoint was made: %s", table.url, error)

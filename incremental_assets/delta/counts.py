@@ -26,7 +26,7 @@ from incremental_assets.core.spark_types import type_text
 from incremental_assets.core.window import Window, merge
 from incremental_assets.delta.commit_files import RemovedFile
 from incremental_assets.delta.local_files import Extent, LocalFiles
-from incremental_assets.delta.local_query import is_expressible, readable_here, step_of
+from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, step_of
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.replaced_rows import RowsOfWindows, largest
 from incremental_assets.delta.sql import cursor_value, partition_start, scope_predicate
@@ -43,13 +43,20 @@ _Counted = Iterable[tuple[int, int, int]]
 windows."""
 
 
-def row_count(spark: Callable[[], "SparkSession"], table: LakeTable) -> int:
-    """The number of rows of the table. ``spark`` returns a session and is called only if Spark has to count."""
-    delta = readable_here(table)
+def row_count(spark: Callable[[], "SparkSession"], table: LakeTable, version: int | None = None) -> int:
+    """The number of rows of the table. ``spark`` returns a session and is called only if Spark has to count.
+
+    ``version``: the newest one that this process has seen; None: the newest one is looked for.
+    """
+    delta = described_here(table, version)
     if delta is not None:
         try:
             counted = _counted_in_the_log(delta)
-            return counted if counted is not None else int(query(delta, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
+            if counted is not None:
+                return counted
+            readable = readable_here(table, version)
+            if readable is not None:
+                return int(query(readable, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
         except DeltaError as error:
             log.debug("%s: Spark counts its rows: %s", table.url, error)
     return int(spark().sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0])
@@ -71,22 +78,23 @@ def partition_rows(
     partitions: Partitions,
     written: Sequence[Window],
     keys: Sequence[str],
+    version: int | None = None,
 ) -> dict[str, int]:
     """The number of rows of each partition in ``keys``, and of each other partition that has rows in the ``written`` windows.
 
-    ``spark`` is used as in ``row_count``.
+    ``spark`` and ``version`` are used as in ``row_count``.
     """
     if isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(keys)
     counted = merge([*written, *partitions.windows_of(keys)])
-    rows, landed = _by_key(spark, table, container, partitions, counted, written)
+    rows, landed = _by_key(spark, table, version, container, partitions, counted, written)
     outside = sorted(landed - set(keys))
     # It is rare that rows were written to partitions that the run was not about. So far only the rows of these partitions that lie in the
     # written windows have been counted; the partitions are counted whole now.
     if outside:
         if isinstance(partitions, IntegerPartitions):
             partitions = partitions.with_keys(outside)
-        more, _ = _by_key(spark, table, container, partitions, partitions.windows_of(outside), ())
+        more, _ = _by_key(spark, table, version, container, partitions, partitions.windows_of(outside), ())
         rows.update({key: more.get(key, 0) for key in outside})
     return {key: rows.get(key, 0) for key in [*keys, *outside]}
 
@@ -104,7 +112,7 @@ def rows_in_windows(
     The identifier is an integer of the cursor type; None if no row has one. ``spark`` is used as in ``row_count``. The table may have any
     number of rows, as only the files are read that may have such ones.
     """
-    delta = readable_here(table, head.version, None)
+    delta = described_here(table, head.version, None)
     schema = arrow_schema([column for column in head.columns if column.name in identifier.columns])
     if delta is not None and schema is not None and is_expressible(delta, identifier, windows):
         try:
@@ -123,13 +131,14 @@ def rows_in_windows(
 def _by_key(
     spark: Callable[[], "SparkSession"],
     table: LakeTable,
+    version: int | None,
     container: Container,
     partitions: Partitions,
     counted: Sequence[Window],
     written: Sequence[Window],
 ) -> tuple[dict[str, int], set[str]]:
     groups: _Counted | None = None
-    delta = readable_here(table)
+    delta = described_here(table, version)
     if delta is not None:
         try:
             groups = _groups_here(table, delta, container, counted, written)

@@ -26,7 +26,8 @@ import pyarrow as pa
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy, LakeError
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.log import actions_of, commit_info, put_version
-from incremental_assets.delta.store import folder_at, refuses_to_replace
+from incremental_assets.delta.seen import note, seen
+from incremental_assets.delta.store import folder_at, last_put, refuses_to_replace, version_file
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
 FOLDER = "_leases"
@@ -257,9 +258,15 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
 def _newest(table: LakeTable) -> _Version:
     """The newest version of the lease's table, which is made where there is none.
 
-    Raises LakeError if it is none of a lease, DeltaError, and as ``Folder`` does.
+    On an object store, one that was put with this DAGSTER_HOME is not read again. Raises LakeError if it is none of a lease, DeltaError,
+    and as ``Folder`` does.
     """
     folder = folder_at(table.address)
+    known = seen(table.address) or {}
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        number, metadata = int(known["version"]), known["metadata"]
+        if folder.versions(number) == {number: known["file"]}:
+            return _Version(number, metadata, _State.of(metadata["description"]))
     for _ in range(_TRIES):
         numbers = list(folder.versions(0))
         if not numbers:
@@ -292,6 +299,9 @@ def _write(table: LakeTable, seen: _Version, state: _State) -> _Version:
     mine = _Version(seen.number + 1, {**seen.metadata, "description": _text(state)}, state)
     if not put_version(folder_at(table.address), mine.number, [commit_info("SET TABLE COMMENT", {}), {"metaData": mine.metadata}]):
         raise _Passed
+    own = last_put(table.address, version_file(mine.number))
+    if own is not None:
+        note(table.address, {"version": mine.number, "file": own.file, "metadata": mine.metadata})
     if mine.number % _CHECKPOINT_INTERVAL == 0:
         table.tidy_log()
     return mine

@@ -25,16 +25,30 @@ def readable_here(table: LakeTable, version: int | None = None, most_rows: int |
     """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows, or has not got
     that version any more. ``most_rows``: a table with more rows counts as one of these; None: it does not."""
     try:
-        delta = table.opened() if version is None else table.opened_at(version)
+        delta = table.opened() if version is None else table.readable_at(version)
     except LakeError:
         if version is None:
             raise
         return None
-    if delta is None or (most_rows is not None and delta.count() > most_rows):
+    return delta if delta is not None and _is_readable(delta, most_rows) else None
+
+
+def described_here(table: LakeTable, version: int | None = None, most_rows: int | None = MOST_ROWS) -> DeltaTable | None:
+    """The same for what the log says: its rows are read from the files themselves (``local_files``), or by ``readable_here``."""
+    try:
+        delta = table.log_opened() if version is None else table.opened_at(version)
+    except LakeError:
+        if version is None:
+            raise
         return None
+    return delta if delta is not None and _is_readable(delta, most_rows) else None
+
+
+def _is_readable(delta: DeltaTable, most_rows: int | None) -> bool:
+    if most_rows is not None and delta.count() > most_rows:
+        return False
     protocol = delta.protocol()
-    plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
-    return delta if plain else None
+    return protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
 
 
 def identifier_value(identifier: Identifier) -> str:

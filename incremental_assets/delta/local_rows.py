@@ -6,6 +6,7 @@ Belongs here: reading those rows of the lake in this process, and the comparison
 Two values are equal here if all their bits are: PostgreSQL keeps 0.0 and -0.0 apart, too.
 """
 
+import contextlib
 import decimal
 import functools
 import logging
@@ -26,9 +27,9 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta.local_files import LocalFiles, size_of
-from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
+from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfWindows, of_files
-from incremental_assets.delta.store import folder_at
+from incremental_assets.delta.store import READ_WHOLE, folder_at
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import BatchRows, InWindows, NotHere, OfFiles, RowsInFiles, StagedFiles, WithKeys, WriteBatch
 from incremental_assets.spark.code_generation import FEW_ROWS
@@ -261,7 +262,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     """
     replaced = write_batch.read
     schema = arrow_schema(head.columns)
-    delta = None if schema is None else readable_here(table, head.version)
+    delta = None if schema is None else described_here(table, head.version)
     if schema is None or delta is None:
         raise NotHere("the table has what only Spark reads rightly")
     if tuple(head.columns) != write_batch.columns:
@@ -288,11 +289,19 @@ def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Sche
         if not is_expressible(delta, replaced.of, replaced.windows):
             raise NotHere("the identifier's values cannot be compared exactly")
         there = LocalFiles.of(delta, folder_at(table.address))
-        if there is not None and there.live:  # the engine reads files with deletion vectors as a whole
-            return _read_out(there, schema, RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls))
+        meant = RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls)
+        # The engine reads files with deletion vectors as a whole, and on an object store a small file by four requests.
+        if there is not None and there.live:
+            return _read_out(there, schema, meant)
+        if there is not None and table.is_on_store and size_of(there.that_may_have(meant)) <= READ_WHOLE:
+            with contextlib.suppress(pa.ArrowException):  # the engine reads more types of Parquet
+                return _read_out(there, schema, meant)
         condition = window_condition(replaced.of, replaced.windows, replaced.include_nulls)
+    readable = readable_here(table, head.version)
+    if readable is None:
+        raise NotHere("the table has what only Spark reads rightly")
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
-    return query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
+    return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
 
 
 def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles) -> pa.Table | None:

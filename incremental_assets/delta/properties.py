@@ -29,7 +29,7 @@ def set_property(spark: Callable[[], "SparkSession"], table: LakeTable, name: st
     ``added_version``: the table's newest version, if Spark has not written it. Spark would have to read this version first, with
     all its statistics, so the property is set without Spark, too, where that is possible.
     """
-    if added_version is not None and set_property_without_spark(table, added_version, name, value):
+    if added_version is not None and _set(table, table.opened_at(added_version), name, value):
         return
     spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
@@ -43,11 +43,16 @@ def set_property_without_spark(table: LakeTable, version: int, name: str, value:
     delta-rs has a function for this, ``set_table_properties``. It is not used: of a table with table features (version 1.6) it raises the
     protocol by the feature ``variantType``, after which many readers refuse the table.
     """
-    delta = metadata_opened(table)
-    if delta is None or delta.version() != version:
+    delta = table.log_opened()
+    return delta is not None and delta.version() == version and _set(table, delta, name, value)
+
+
+def _set(table: LakeTable, delta: DeltaTable, name: str, value: str) -> bool:
+    """Sets the property if the version that is opened is the newest one, and asks no more of a writer."""
+    if _asks_more(delta):
         return False
-    said = {"properties": json.dumps({name: value})}
-    return write_version(table.address, version + 1, metadata_actions(delta, "SET TBLPROPERTIES", said, properties={name: value}))
+    actions = metadata_actions(delta, "SET TBLPROPERTIES", {"properties": json.dumps({name: value})}, properties={name: value})
+    return write_version(table.address, delta.version() + 1, actions)
 
 
 def is_set_without_spark(table: LakeTable) -> bool:
@@ -57,11 +62,14 @@ def is_set_without_spark(table: LakeTable) -> bool:
 
 def metadata_opened(table: LakeTable) -> DeltaTable | None:
     """The table, if its metadata can be changed without Spark."""
-    delta = table.opened()
-    if delta is None:
-        return None
+    delta = table.log_opened()
+    return None if delta is None or _asks_more(delta) else delta
+
+
+def _asks_more(delta: DeltaTable) -> bool:
+    """Whether the table has a feature that asks more of a commit that only changes a property."""
     protocol = delta.protocol()
-    return None if protocol.min_writer_version >= 7 and set(protocol.writer_features or ()) - _WRITER_FEATURES else delta
+    return protocol.min_writer_version >= 7 and bool(set(protocol.writer_features or ()) - _WRITER_FEATURES)
 
 
 def metadata_actions(

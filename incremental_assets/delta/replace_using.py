@@ -52,7 +52,7 @@ def skips_files(table: LakeTable, key: str, lowest: str, highest: str) -> bool:
     ``replace_using`` reads the keys of all files; the bounded MERGE reads only files that may have keys between the bounds. The values are
     texts (``delta.sql.key_text``).
     """
-    delta = table.opened()
+    delta = table.log_opened()
     files = pa.table(delta.get_add_actions(flatten=True)) if delta is not None else None
     if files is None or {f"min.{key}", f"max.{key}"} - set(files.column_names):
         return False

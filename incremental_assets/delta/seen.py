@@ -1,7 +1,8 @@
 """What this process, or an earlier one with the same DAGSTER_HOME, has read of the newest versions of tables on object stores.
 
-Belongs here: keeping it, in memory and in a file for each table. Does not belong: what it is, and whether the version is still the newest
-one, which one listing of the log tells (``table``). A file that is lost or damaged costs reading a table's log once more, and nothing else.
+Belongs here: keeping it, in memory and in a file for each table, and the objects of tables' logs. Does not belong: what it is, and whether
+the version is still the newest one, which one listing of the log tells (``table``). A file that is lost or damaged costs reading a table's
+log once more, and nothing else.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,42 @@ def seen(address: str) -> Mapping[str, Any] | None:
 def note(address: str, what: Mapping[str, Any]) -> None:
     """Keeps this for ``seen``."""
     _SEEN[address] = what
-    if not _folders:
-        return
+    if _folders:
+        _put(address, _file(address), json.dumps(what).encode())
+
+
+def keep(address: str, name: str, content: bytes) -> None:
+    """Keeps an object of the table's log for ``kept``. ``name``: no other content ever has it."""
+    file = _file(address).with_suffix("") / name if _folders else None
+    if file is not None and not file.exists():
+        _put(address, file, content)
+
+
+def kept(address: str, name: str) -> bytes | None:
+    """The object of this name; None if it is not kept."""
     try:
-        _folders[0].mkdir(mode=0o700, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=_folders[0], delete=False, encoding="utf-8") as beside:
-            json.dump(what, beside)
-        os.replace(beside.name, _file(address))
+        return (_file(address).with_suffix("") / name).read_bytes() if _folders else None
+    except OSError:
+        return None
+
+
+def keep_only(address: str, names: Collection[str]) -> None:
+    """Lets go of the other objects of the table's log."""
+    try:
+        others = [file for file in _file(address).with_suffix("").iterdir() if file.name not in names] if _folders else []
+        for file in others:
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        log.debug("%s: what is not needed of its log stays: %s", address, error)
+
+
+def _put(address: str, file: Path, content: bytes) -> None:
+    try:
+        for folder in dict.fromkeys((_folders[0], file.parent)):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=_folders[0], delete=False) as beside:
+            beside.write(content)
+        os.replace(beside.name, file)
     except OSError as error:
         log.debug("%s: what was seen of it is not kept: %s", address, error)
 

@@ -30,6 +30,8 @@ READ_WHOLE = 8 << 20
 """An object of up to so many bytes is read by one request."""
 _BLOCK = 1 << 20
 """So many bytes at least of an object that is read in parts are read by one request."""
+_READ_ONCE = 1 << 20
+"""A file of rows of up to so many bytes is read once by a process that needs it again soon. No other file ever gets its name."""
 _VERSION = re.compile(r"(\d{20})\.json")
 _BUCKET = re.compile(r"((?:s3a?|gs|az|azure|abfss?)://[^/]+)/*(.*)", re.DOTALL)
 
@@ -98,7 +100,7 @@ def spark_url(url: str) -> str:
 def folder_at(address: str) -> Folder:
     """The folder at ``LakeTable.address``."""
     return (
-        _StoreFolder(address, _store(address, frozenset(storage_options().items())))
+        StoreFolder(address, _store(address, frozenset(storage_options().items())))
         if urlsplit(address).scheme
         else _DiskFolder(os.path.abspath(address))
     )
@@ -157,7 +159,7 @@ class _DiskFolder:
 
 
 @dataclass(frozen=True)
-class _StoreFolder:
+class StoreFolder:
     address: str
     store: ObjectStore
 
@@ -165,34 +167,52 @@ class _StoreFolder:
         pass
 
     def put_new(self, name: str, content: bytes) -> bool:
+        _PUT.pop(self.address, None)
         try:
-            obstore.put(self.store, name, content, mode="create")
+            file = obstore.put(self.store, name, content, mode="create")["e_tag"]
         except BaseError:  # also where the answer was lost: then only the object itself says whether it is there
             try:
                 return self.get(name) == content
             except FileNotFoundError:
                 pass
             raise
+        if file is not None:
+            _PUT[self.address] = Put(name, file, content)
         return True
+
+    def put(self, name: str, content: bytes) -> str:
+        """Puts an object, which may replace another one. Returns what distinguishes it, as ``log_files`` does."""
+        return obstore.put(self.store, name, content)["e_tag"] or ""
 
     def get(self, name: str) -> bytes:
         return bytes(obstore.get(self.store, name).bytes())
 
+    def get_known(self, name: str, most_bytes: int) -> tuple[bytes, str]:
+        """The content of an object, and what distinguishes it, as ``log_files`` has it. Raises ValueError if it has more bytes."""
+        found = obstore.get(self.store, name)
+        if found.meta["size"] > most_bytes:
+            raise ValueError(f"{name} has {found.meta['size']:,} bytes")
+        return bytes(found.bytes()), _known_by(found.meta)
+
     def opened(self, name: str, size: int) -> Any:
-        return pa.BufferReader(self.get(name)) if size <= READ_WHOLE else _Object(self.store, name, size)
+        if size <= READ_WHOLE:
+            known_by = self.address, frozenset(storage_options().items()), name
+            return pa.BufferReader(_read_once(*known_by) if size <= _READ_ONCE else self.get(name))
+        return _Object(self.store, name, size)
 
     def names(self, below: str = "") -> Sequence[str]:
         found = obstore.list_with_delimiter(self.store, below or None)
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in (*found["common_prefixes"], *(one["path"] for one in found["objects"]))]
 
     def versions(self, since: int) -> Mapping[int, str]:
-        found: dict[int, str] = {}
-        for objects in obstore.list(self.store, "_delta_log", offset=f"_delta_log/{max(since, 0):020}"):
-            for one in objects:
-                number = _number_of(one["path"].rsplit("/", 1)[-1])
-                if number is not None and number >= since:  # stores of Azure that do not know the offset list everything
-                    found[number] = f"{one['e_tag']} {one['last_modified'].isoformat()} {one['size']}"
-        return dict(sorted(found.items()))
+        named = {_number_of(name.rsplit("/", 1)[-1]): file for name, file in self.log_files(since).items()}
+        return dict(sorted((number, file) for number, file in named.items() if number is not None))
+
+    def log_files(self, since: int) -> Mapping[str, str]:
+        """What the log has of this version and later ones, by name; each with what distinguishes it from another one of that name."""
+        first = f"_delta_log/{max(since, 0):020}"
+        found = (one for objects in obstore.list(self.store, "_delta_log", offset=first) for one in objects)
+        return {one["path"]: _known_by(one) for one in found if one["path"] >= first}  # some of Azure's stores list everything
 
     def move_here(self, file: Path, name: str) -> None:
         obstore.put(self.store, name, file)
@@ -203,6 +223,35 @@ class _StoreFolder:
 
     def new_files(self) -> NewFiles:
         return _StoreFiles(self.address)
+
+
+@lru_cache(maxsize=32)
+def _read_once(address: str, options: frozenset[tuple[str, str]], name: str) -> bytes:
+    return bytes(obstore.get(_store(address, options), name).bytes())
+
+
+def _known_by(object_: Any) -> str:
+    """What distinguishes an object of a store from another one of its name."""
+    return object_["e_tag"] or f"{object_['last_modified'].isoformat()} {object_['size']}"
+
+
+@dataclass(frozen=True)
+class Put:
+    """An object that this process has put. ``file``: what distinguishes it from another one of that name (``Folder.versions``)."""
+
+    name: str
+    file: str
+    content: bytes
+
+
+_PUT: dict[str, Put] = {}
+"""The new object that was put last below each address."""
+
+
+def last_put(address: str, name: str) -> Put | None:
+    """The new object of this name, if it is what this process has put last below the address; None if it is not, or not on a store."""
+    found = _PUT.get(address)
+    return found if found is not None and found.name == name else None
 
 
 class _StoreFiles(NewFiles):

@@ -31,8 +31,9 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
+from incremental_assets.delta.log_copy import LogCopy, copy_of
 from incremental_assets.delta.seen import note, seen
-from incremental_assets.delta.store import Folder, folder_at, spark_url, storage_options, version_file
+from incremental_assets.delta.store import Folder, StoreFolder, folder_at, last_put, spark_url, storage_options, version_file
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +173,8 @@ class _Shared:
 
 _SHARED: dict[tuple[str, frozenset[tuple[str, str]]], _Shared] = {}
 """The tables that this process has opened last, by their address and the options of the store."""
+_COPIES: dict[tuple[str, frozenset[tuple[str, str]]], LogCopy | None] = {}
+"""The copies of logs that it has made last; None where a copy was found not to do."""
 _CHANGING = threading.Lock()
 _MOST_SHARED = 16
 
@@ -187,6 +190,11 @@ class LakeTable:
         self._local = Path(self.url.removeprefix("file://")) if urlsplit(self.url).scheme in ("", "file") else None
 
     @property
+    def is_on_store(self) -> bool:
+        """Whether the table is on an object store, where each question takes a request."""
+        return self._local is None
+
+    @property
     def sql_name(self) -> str:
         """The table's name in Spark SQL: a path-based Delta table."""
         return f"delta.{quote(self.url)}"
@@ -197,10 +205,10 @@ class LakeTable:
         On an object store, what an earlier look has found is good as long as no commit has followed, which one request tells. Raises
         LakeError if the location cannot be read or holds something else than a Delta table.
         """
-        head = None if self._local is not None else self._seen()
+        head = self._seen() if self.is_on_store else None
         if head is not None:
             return head
-        table = self.opened()
+        table = self.log_opened()
         return None if table is None else self._head_of(table)
 
     def _seen(self) -> Head | None:
@@ -225,17 +233,17 @@ class LakeTable:
 
     def rows(self) -> int:
         """An estimate of the number of rows, from the statistics of the files. Rows deleted by deletion vectors may still be counted."""
-        table = self.opened()
+        table = self.log_opened()
         return int(table.count()) if table is not None else 0
 
     def bytes(self) -> int:
         """The size of the files of the newest version; 0 if there is no table yet."""
-        table = self.opened()
+        table = self.log_opened()
         return sum(pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()) if table is not None else 0
 
     def commits(self, newest: int) -> Sequence[Commit]:
         """Up to ``newest`` of the most recent commits, the most recent first."""
-        table = self.opened()
+        table = self.log_opened()
         return [] if table is None else self.commits_since(table.version() - newest)[:newest]
 
     def commit(self, version: int) -> Commit | None:
@@ -260,6 +268,7 @@ class LakeTable:
             return Left.CHANGED
         if state.data_commit not in (None, found[-1].id):
             self._forget()  # it may have been opened while the log had the other commit
+            note(self.address, {})
             return Left.REPLACED
         if not are_few or not all(commit.is_quiet for commit in found[:-1]):
             return Left.CHANGED
@@ -275,7 +284,7 @@ class LakeTable:
 
         ``own``: the commit of rows that the state names.
         """
-        newest = _SHARED.get(self._key)
+        newest = _COPIES.get(self._key) or _SHARED.get(self._key)
         if newest is not None and newest.version == own.version + 1:
             note(self.address, {**(seen(self.address) or {}), "left": _left_by(state, (own.file, newest.file))})
 
@@ -294,9 +303,9 @@ class LakeTable:
 
     def _commits(self, files: Mapping[int, str]) -> Sequence[Commit]:
         """The commits of these versions, the most recent first, without those that the log does not have. Raises LakeError."""
-        folder = folder_at(self.address)
+        folder, copy = folder_at(self.address), _COPIES.get(self._key)
         with self._read_errors(), ThreadPoolExecutor(8) as threads:
-            found = threads.map(lambda version: _commit_in(folder, version, files[version]), reversed(files))
+            found = threads.map(lambda version: _commit_in(folder, copy, version, files[version]), reversed(files))
             return [commit for commit in found if commit is not None]
 
     @contextlib.contextmanager
@@ -334,43 +343,120 @@ class LakeTable:
 
     def _forget(self) -> _Shared | None:
         with _CHANGING:
+            _COPIES.pop(self._key, None)
             return _SHARED.pop(self._key, None)
 
     def _share(self, delta: DeltaTable) -> None:
         found = folder_at(self.address).versions(delta.version())
         if list(found) != [delta.version()]:  # another process has committed since
             return
-        with _CHANGING:
-            while len(_SHARED) >= _MOST_SHARED:
-                _SHARED.pop(next(iter(_SHARED)))
-            _SHARED[self._key] = _Shared(delta, delta.version(), found[delta.version()])
-        if self._local is None:
-            with contextlib.suppress(LakeError):  # of a type that is not known here, which only concerns who asks for the head
-                note(self.address, {"file": found[delta.version()], **asdict(self._head_of(delta))})
+        _put_last(_SHARED, self._key, _Shared(delta, delta.version(), found[delta.version()]))
+        if self.is_on_store:
+            copy, file = _COPIES.get(self._key), found[delta.version()]
+            self._note(delta, file, {} if copy is None or copy.file != file else copy.files)
+
+    def _note(self, delta: DeltaTable, file: str, copied: Mapping[str, str]) -> None:
+        """Notes what is known of the newest version. ``copied``: the objects of the log that are kept (``LogCopy.files``)."""
+        known = seen(self.address) or {}
+        with contextlib.suppress(LakeError):  # of a type that is not known here, which only concerns who asks for the head
+            head = asdict(self._head_of(delta))
+            note(self.address, {**(known if known.get("file") == file else {}), "file": file, "log": {**copied}, **head})
+
+    def log_opened(self) -> DeltaTable | None:
+        """As ``opened``, for what the log says: it may be an object whose rows cannot be read. On an object store, less is read for it."""
+        with self._read_errors():
+            folder = folder_at(self.address)
+            if not isinstance(folder, StoreFolder):
+                return self.opened()
+            copy = self._copied()
+            if copy is not None:
+                newer = dict(folder.versions(copy.version))
+                if newer.pop(copy.version, None) == copy.file:
+                    if not newer:
+                        return copy.delta
+                    copy = copy.newer(newer)
+                    if copy is not None:
+                        return self._share_copy(copy)
+                self._forget()
+            if self._key in _COPIES:
+                return self.opened()
+            copy = copy_of(folder)
+            if copy is None:
+                delta = self.opened()
+                if delta is not None:
+                    _put_last(_COPIES, self._key, None)
+                return delta
+            return self._share_copy(copy)
+
+    def _share_copy(self, copy: LogCopy) -> DeltaTable:
+        _put_last(_COPIES, self._key, copy)
+        self._note(copy.delta, copy.file, copy.files)
+        return copy.delta
+
+    def _copied(self) -> LogCopy | None:
+        """The copy of the log that this process has made, or an earlier one with the same DAGSTER_HOME; None if there is none."""
+        copy, folder = _COPIES.get(self._key), folder_at(self.address)
+        known = (seen(self.address) or {}).get("log")
+        if copy is None and known and isinstance(known, dict) and isinstance(folder, StoreFolder):
+            copy = copy_of(folder, {str(name): str(file) for name, file in known.items()})
+            if copy is not None:
+                _put_last(_COPIES, self._key, copy)
+        return copy
 
     def opened_at(self, version: int) -> DeltaTable:
+        """The table at a version that it has, for what the log says: it may be an object whose rows cannot be read.
+
+        Nothing is asked of a store if the version is the one that was looked at last.
+        """
+        with self._read_errors():
+            copy = self._copied()
+        return copy.delta if copy is not None and copy.version == version else self.readable_at(version)
+
+    def readable_at(self, version: int) -> DeltaTable:
         """The table at a version that it has, as an object that nobody may change. Nothing is asked of a store if it was opened at it."""
         known = _SHARED.get(self._key)
         if known is not None and known.version == version:
             return known.delta
         with self._read_errors():
-            return DeltaTable(self.address, version=version, storage_options=storage_options())
+            delta = DeltaTable(self.address, version=version, storage_options=storage_options())
+            looked_at = seen(self.address) or {}
+            if self.is_on_store and looked_at.get("version") == version:
+                _put_last(_SHARED, self._key, _Shared(delta, version, str(looked_at.get("file"))))
+        return delta
 
     def follow(self) -> DeltaTable:
         """Lets the shared object come to the version that this process has just committed, for which it reads only what is new.
 
-        Nobody else in this process may be reading the table: it holds the container's lock. Returns what ``opened`` does.
+        Nobody else in this process may be reading the table: it holds the container's lock. Returns what ``log_opened`` does; where this
+        process has put the version's file, it need not be the newest version any more.
         """
-        known = self._forget()
-        if known is None:
-            delta = self.opened()
-            if delta is None:
-                raise LakeError(f"{self.url}: the Delta table is gone.")
-            return delta
+        copy, known = _COPIES.get(self._key), self._forget_rows()
         with self._read_errors():
+            own = None if copy is None else last_put(self.address, version_file(copy.version + 1))
+            if copy is not None and own is not None and copy.follow(own):
+                return self._share_copy(copy)
+            if known is None or copy is not None:
+                delta = self.log_opened()
+                if delta is None:
+                    raise LakeError(f"{self.url}: the Delta table is gone.")
+                return delta
             known.delta.update_incremental()
             self._share(known.delta)
         return known.delta
+
+    def _forget_rows(self) -> _Shared | None:
+        with _CHANGING:
+            return _SHARED.pop(self._key, None)
+
+    def make_checkpoint(self, now: DeltaTable) -> None:
+        """Makes a checkpoint of the version that is opened, of ``follow``. Raises DeltaError, LakeError and OSError."""
+        copy = _COPIES.get(self._key)
+        if copy is None or copy.delta is not now:
+            self.readable_at(now.version()).create_checkpoint()
+            return
+        with self._read_errors():
+            copy.make_checkpoint()
+            note(self.address, {**(seen(self.address) or {}), "log": {**copy.files}})
 
     def tidy_log(self) -> None:
         """Makes a checkpoint of the newest version, and removes the commits before it that the table's properties let go.
@@ -532,10 +618,19 @@ def _left_by(state: TableState, files: Iterable[str]) -> Sequence[object]:
     return [state.data_version, state.data_commit, *files]
 
 
-def _commit_in(folder: Folder, version: int, file: str) -> Commit | None:
+def _put_last(shared: dict[Any, Any], key: object, one: object) -> None:
+    """Puts it there, and lets go of what has been there longest."""
+    with _CHANGING:
+        shared.pop(key, None)
+        while len(shared) >= _MOST_SHARED:
+            shared.pop(next(iter(shared)))
+        shared[key] = one
+
+
+def _commit_in(folder: Folder, copy: LogCopy | None, version: int, file: str) -> Commit | None:
     """The commit of a version; None if the log does not have its file."""
     try:
-        content = folder.get(version_file(version))
+        content = (copy.content(version_file(version), file) if copy is not None else None) or folder.get(version_file(version))
     except FileNotFoundError:
         return None
     infos = (json.loads(line) for line in content.decode().split("\n") if '"commitInfo"' in line)
