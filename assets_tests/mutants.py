@@ -161,6 +161,13 @@ MUTANTS = (
         "test_stages.py::test_a_first_load_that_ends_before_its_rows_is_repeated",
     ),
     Mutant(
+        "A commit names a file of rows that gets to the store only when the process ends",
+        "delta/store.py",
+        "        self._open[name].complete()\n",
+        "        __import__('atexit').register(self._open[name].complete)\n",
+        "test_kills_on_s3.py::test_a_sync_that_is_killed_between_rows_commit_and_state_loses_and_doubles_no_row",
+    ),
+    Mutant(
         "A table that another host wrote since the plan is written all the same",
         "delta/write.py",
         "if (head.version if head else None) != write_batch.base_version:",

@@ -7,14 +7,13 @@ Belongs here: kills at requests of the store. Does not belong: kills at other mo
 code (``test_stages``), and two hosts that are both alive (``test_hosts_on_s3``).
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,8 @@ class Way:
 
     ``first``: SQL that makes it; ``change``: SQL that changes it, with ``{n}`` for the number of the change; empty: it is loaded for the
     first time each time. ``below``: the SQL of the rows below ``{watermark}``. ``shows``: how many requests with a text in their kind there
-    must be, for the rows to have been written in this way. ``commits``: how many commits the rows of a sync need.
+    must be, for the rows to have been written in this way. ``commits``: how many commits the rows of a sync need at most. ``is_whole``:
+    whether the sync is killed at all writes, and not only at those of the table.
     """
 
     first: str
@@ -57,6 +57,7 @@ class Way:
     variables: Mapping[str, str] = field(default_factory=dict)
     program: str = COMMAND_LINE
     commits: int = 1
+    is_whole: bool = False
 
 
 BY_ID = "id < {watermark}"
@@ -67,32 +68,27 @@ UPSERT = """UPDATE t SET note = 'change {n}', at = clock_timestamp() WHERE id % 
     INSERT INTO t SELECT 100 * {n} + i, clock_timestamp(), 'new' FROM generate_series(1, 5) i"""
 MARKED = f"from incremental_assets.delta import local_write; local_write.MOST_WRITTEN_BYTES = 0; {COMMAND_LINE}"
 INTO_FILES = {READ_BY: "arrow"}
+PADDED = LOG.replace("'old'", "repeat('x', 500)") + "; ANALYZE t"
 LARGE = """CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz DEFAULT clock_timestamp(), note bytea);
     INSERT INTO t SELECT n, '2026-01-01', (SELECT string_agg(sha256((n || '-' || i)::bytea), '') FROM generate_series(1, 4000) i)
-    FROM generate_series(1, 200) n"""
+    FROM generate_series(1, 100) n; ANALYZE t"""
 DELETES = "; DELETE FROM t WHERE id = (SELECT min(id) FROM t WHERE id % 7 <> {n} % 7)"
-APPEND = "INSERT INTO t SELECT 100 * {n} + i, DEFAULT, 'new' FROM generate_series(1, 5) i"
-APPENDED = Way(LOG, APPEND.replace("DEFAULT", "clock_timestamp()"), "public.t:id:integer", BY_ID, {"/t/part-": 1})
+APPEND = "INSERT INTO t SELECT 100 * {n} + i, clock_timestamp(), 'new' FROM generate_series(1, 5) i"
+ID, TIME = "public.t:id:integer", "public.t:at:timestamp!upsert"
+APPENDED = Way(LOG, APPEND, ID, BY_ID, {"/t/part-": 1}, is_whole=True)
 WAYS = {
-    "a first load into files": Way(
-        LOG + "; ANALYZE t", "", "public.t:id:integer", BY_ID, {"/t/part-": 2}, {"readers": 2}, variables=INTO_FILES
-    ),
+    "an append": APPENDED,
+    "a first load into files": Way(PADDED, "", ID, BY_ID, {"/t/part-": 2}, {"readers": 2}, variables=INTO_FILES),
     "a first load window by window": Way(
-        LOG + "; ANALYZE t", "", "public.t:id:integer", BY_ID, {"/t/part-": 3}, {"partition_by": 20}, {"load_rows": 20}, INTO_FILES,
-        commits=3,
+        PADDED, "", ID, BY_ID, {"/t/part-": 2}, {"partition_by": 30}, {"load_rows": 30}, INTO_FILES, commits=9
     ),
-    "a first load uploaded in parts": Way(
-        LARGE + "; ANALYZE t", "", "public.t:id:integer", BY_ID, {"/t/part-…?upload": 3}, variables=INTO_FILES
-    ),
-    "files written anew": Way(
-        LOG, UPSERT, "public.t:at:timestamp!upsert", BY_TIME, {"/t/part-": 1}, {"deletion_vectors": False}
-    ),
-    "deletion vectors": Way(LOG, UPSERT, "public.t:at:timestamp!upsert", BY_TIME, {"/t/deletion_vector_": 1}, program=MARKED),
+    "a first load uploaded in parts": Way(LARGE, "", ID, BY_ID, {"parquet?upload": 3}, variables=INTO_FILES),
+    "files written anew": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/part-": 1}, {"deletion_vectors": False}),
+    "deletion vectors": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/deletion_vector_": 1}, program=MARKED),
     "a sweep": Way(
-        LOG, UPSERT + DELETES, "public.t:at:timestamp!upsert", BY_TIME, {"/t/part-": 2},
+        LOG, UPSERT + DELETES, TIME, BY_TIME, {"/t/part-": 2},
         {"deletes": "sweep", "deletes_every": "1 second", "max_deleted_share": 1.0, "deletion_vectors": False}, commits=2,
     ),
-    "an append": APPENDED,
     "a snapshot replaced": Way(LOG, UPSERT + DELETES, shows={"/t/part-": 1}),
 }  # fmt: skip
 
@@ -153,6 +149,43 @@ class TableCase(Case):
         return sorted(self.shop.source.execute(f"SELECT * FROM t WHERE {condition}".encode()).fetchall(), key=repr)
 
 
+class FilesCase(Case):
+    """Each change adds a file, and replaces the first one."""
+
+    def __init__(self, hosts: Sequence[Folder], lake: str) -> None:
+        hosts[1].location = hosts[0].location
+        super().__init__(hosts, lake)
+        self._landing, self._rows = hosts[0], dict[str, Rows]()
+        self._put("first.csv", [(number, "old") for number in range(20)])
+
+    def rows(self) -> Rows:
+        return sorted((row for rows in self._rows.values() for row in rows), key=repr)
+
+    def change(self, number: int) -> None:
+        self._put("first.csv", [(row, f"change {number}" if row % 7 == number % 7 else "old") for row in range(20)])
+        self._put(f"more{number}.csv", [(100 * number + row, "new") for row in range(5)])
+
+    def seen_rows(self) -> Rows:
+        return self.seen("landing", "t", columns="id, note")
+
+    def expect_state_behind(self, seen: Rows) -> None:
+        there = {} if self._landing.table("t").head() is None else self._landing.files("t")
+        assert self.read_files().items() <= there.items(), "the manifest is ahead of the rows"
+
+    def read_files(self) -> Mapping[str, int]:
+        """The files that count as read, and how many rows they have."""
+        head = self._landing.table("t").head()
+        if head is None:
+            return {}
+        state = head.state(self._landing.definition("t").container)
+        read = Manifest(self.lake, ("landing", "t")).remembered(head.table_id, None if state is None else state.data_version)
+        return {name: one.rows for name, one in read.files.items()}
+
+    def _put(self, name: str, rows: Rows) -> None:
+        self._rows[name] = rows
+        self._landing.put(name, "id,note\n" + "".join(f"{number},{note}\n" for number, note in rows))
+
+
 # ------------------------------------------------------------------------------------------------ the kills
 class Killer:
     """Kills a process at its ``number``-th writing request whose kind contains ``among``: before the store gets it, or ``after`` the store
@@ -209,19 +242,18 @@ def proxied(s3: Any) -> Iterator[Proxied]:
 
 @pytest.fixture(autouse=True)
 def _leases_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SECONDS_VARIABLE, "2")
+    monkeypatch.setenv(SECONDS_VARIABLE, "1")
 
 
-def sync_and_kill(case: Case, proxied: Proxied, killer: Killer, program: str, variables: Mapping[str, str]) -> None:
+def sync_and_kill(case: Case, proxied: Proxied, killer: Killer, way: Way) -> None:
     """Syncs by the command line, and kills it if it comes as far as that. Fails if it ends otherwise than well."""
     host = case.hosts[0]
     own = {"INCREMENTAL_ASSETS_LAKE": case.lake, "AWS_ENDPOINT_URL": f"http://{proxied.address}", "DAGSTER_HOME": str(host.home)}
     inherited = {name: value for name, value in host.environment(spark=False).items() if name != "SPARK_REMOTE"}
     log = host.path / "command.log"
     proxied.around = killer.around
-    code = killer.run(
-        [sys.executable, "-c", program, "--project", str(host.path), "sync", host.store, "--json"], {**inherited, **variables, **own}, log
-    )
+    command = [sys.executable, "-c", way.program, "--project", str(host.path), "sync", host.store, "--json"]
+    code = killer.run(command, {**inherited, **way.variables, **own}, log)
     said = log.read_text(errors="replace")
     assert code == (0 if killer.killed_at is None else -signal.SIGKILL), said
     if killer.killed_at is None:
@@ -251,36 +283,40 @@ def expect_completed(case: Case, first: int) -> None:
 
 
 def killed_everywhere(
-    case: Callable[[], Case],
+    make: Callable[[], Case],
     proxied: Proxied,
     way: Way,
     *,
     after: bool = False,
-    among: str = "",
+    is_whole: bool = False,
+    numbers: Iterable[int] = range(1, MOST_STEPS),
 ) -> list[str]:
-    """Kills a sync at each of its writes, one sync for each of them, until one ends by itself. Returns the kinds of the writes of that
-    one. The source changes before each of them; without a change, each has a lake of its own."""
-    one = None
-    for number in range(1, MOST_STEPS):
-        if one is None or not way.change:
-            one = case()
+    """Kills a sync at each of its writes that have one of these ``numbers``, one sync for each of them, until one ends by itself. Returns
+    the kinds of the writes of the last one. The source changes before each sync; without a change, each has a lake of its own.
+    ``is_whole``: at all writes, and not only at those in the tables of the datastore."""
+    case, steps = None, list[str]()
+    for number in numbers:
         before: Rows = []
+        if case is None or not way.change:
+            case = make()
+            if way.change:
+                expect_completed(case, 0)
         if way.change:
-            if number == 1:
-                expect_completed(one, 0)
-            before = one.rows()
-            one.change(number)
-        killer = Killer(number, after, among)
-        sync_and_kill(one, proxied, killer, way.program, way.variables)
+            before = case.rows()
+            case.change(number)
+        killer = Killer(number, after, "" if is_whole else f"{case.lake.removeprefix('s3://')}/{case.hosts[0].store}/")
+        sync_and_kill(case, proxied, killer, way)
         try:
-            expect_whole(one, before, way.commits)
-            expect_completed(one, number)
+            expect_whole(case, before, way.commits)
+            expect_completed(case, number)
         except Exception as error:
-            error.add_note(f"killed {'after' if after else 'before'} write {number}: {killer.killed_at}, of {killer.steps}")
-            raise
+            where = f"killed {'after' if after else 'before'} write {number}: {killer.killed_at}, of {killer.steps}"
+            raise AssertionError(f"{where}: {error}") from error
+        steps = killer.steps
         if killer.killed_at is None:
-            return killer.steps
-    raise AssertionError(f"{MOST_STEPS} syncs were killed and none has ended")
+            break
+    assert len(steps) < MOST_STEPS - 1, "each sync was killed, and none has ended"
+    return steps
 
 
 def table_case(project: Callable[..., Project], bucket: str, way: Way) -> Callable[[], Case]:
@@ -297,11 +333,11 @@ def table_case(project: Callable[..., Project], bucket: str, way: Way) -> Callab
     return make
 
 
-def test_a_sync_that_is_killed_before_any_write_of_its_table_loses_and_doubles_no_row(
+def test_a_sync_that_is_killed_between_rows_commit_and_state_loses_and_doubles_no_row(
     project: Callable[..., Project], proxied: Proxied, bucket: str
 ) -> None:
-    """Rows, commit and state are three objects: a watermark that is stored first, or a commit of rows that are not there, is found."""
-    steps = killed_everywhere(table_case(project, bucket, APPENDED), proxied, APPENDED, among="/lake0/shop/t/")
+    """The three are objects of their own: a state that is stored first, or a commit of rows that are not there, is found."""
+    steps = killed_everywhere(table_case(project, bucket, APPENDED), proxied, APPENDED, numbers=(2, 3))
     assert [step.rsplit("/", 1)[-1][:5] for step in steps] == ["part-", "N.jso", "N.jso"]
 
 
@@ -313,8 +349,23 @@ def test_a_sync_that_is_killed_before_any_write_of_its_table_loses_and_doubles_n
 def test_a_sync_that_is_killed_at_any_write_loses_and_doubles_no_row(
     project: Callable[..., Project], proxied: Proxied, bucket: str, way: str, after: bool
 ) -> None:
-    """The same at each write, those of the lease and of ``_operations`` included, and for each way of writing."""
+    """The same for each way of writing; for one of them also at each write of the lease and of ``_operations``."""
     chosen = WAYS[way]
-    steps = killed_everywhere(table_case(project, bucket, chosen), proxied, chosen, after=after)
+    steps = killed_everywhere(table_case(project, bucket, chosen), proxied, chosen, after=after, is_whole=chosen.is_whole)
     counted = {text: sum(text in step for step in steps) for text in chosen.shows}
     assert all(counted[text] >= number for text, number in chosen.shows.items()), steps
+
+
+@pytest.mark.long
+@pytest.mark.s3
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_sync_of_files_that_is_killed_at_any_write_loses_and_doubles_no_row(
+    folder: Callable[..., Folder], proxied: Proxied, bucket: str, after: bool
+) -> None:
+    """A file that counts as read although its rows are not there would be lost, and one that does not would come twice."""
+
+    case = FilesCase([folder(containers={"t": {"glob": "*.csv"}}) for _ in range(2)], f"s3://{bucket}/lake")
+    steps = killed_everywhere(lambda: case, proxied, Way("", "a file"), after=after)
+    assert any("/_files/t/" in step for step in steps) and any("/landing/t/part-" in step for step in steps), steps
+    assert sum(case.read_files().values()) == len(case.rows())
