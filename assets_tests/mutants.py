@@ -23,7 +23,17 @@ from incremental_assets.spark.embedded.server import in_use
 from incremental_assets.spark.session import ensure_server, stop_server
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("incremental_assets", "assets_tests", "docs", "pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "Makefile")
+COPIED = (
+    "incremental_assets",
+    "assets_tests",
+    "benchmarks",
+    "docs",
+    "pyproject.toml",
+    "dagster.yaml",
+    "workspace.yaml",
+    "README.md",
+    "Makefile",
+)
 LINKED = (".jars", ".java")
 
 

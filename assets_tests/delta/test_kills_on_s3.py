@@ -241,8 +241,10 @@ def proxied(s3: Any) -> Iterator[Proxied]:
 
 
 @pytest.fixture(autouse=True)
-def _leases_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases end soon, and no Spark server is named."""
     monkeypatch.setenv(SECONDS_VARIABLE, "1")
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
 
 
 def sync_and_kill(case: Case, proxied: Proxied, killer: Killer, way: Way) -> None:
