@@ -23,7 +23,17 @@ from incremental_assets.spark.embedded.server import in_use
 from incremental_assets.spark.session import ensure_server, stop_server
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("incremental_assets", "assets_tests", "docs", "pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "Makefile")
+COPIED = (
+    "incremental_assets",
+    "assets_tests",
+    "benchmarks",
+    "docs",
+    "pyproject.toml",
+    "dagster.yaml",
+    "workspace.yaml",
+    "README.md",
+    "Makefile",
+)
 LINKED = (".jars", ".java")
 
 
@@ -159,6 +169,13 @@ MUTANTS = (
         "        set_property(spark, table, STATE_PROPERTY, write_batch.state.to_json(container.cursor_type))\n"
         "        outcome = first_that_can(",
         "test_stages.py::test_a_first_load_that_ends_before_its_rows_is_repeated",
+    ),
+    Mutant(
+        "A commit names a file of rows that gets to the store only when the process ends",
+        "delta/store.py",
+        "        self._open[name].complete()\n",
+        "        __import__('atexit').register(self._open[name].complete)\n",
+        "test_kills_on_s3.py::test_a_sync_that_is_killed_between_rows_commit_and_state_loses_and_doubles_no_row",
     ),
     Mutant(
         "A table that another host wrote since the plan is written all the same",

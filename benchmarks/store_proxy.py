@@ -1,6 +1,7 @@
-"""A proxy in front of an S3 store, which counts requests by kind and lets each answer wait.
+"""A proxy in front of an S3 store, which counts requests by kind, lets each answer wait, and may keep requests and answers back.
 
-Belongs here: the proxy. Does not belong: the store and the syncs that send the requests (``store``).
+Belongs here: the proxy. Does not belong: the store and the syncs that send the requests (``store``), and who is killed at which of them
+(``assets_tests.delta.test_kills_on_s3``).
 """
 
 import http.client
@@ -8,17 +9,21 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _OF_ONE_HOP = frozenset(("connection", "transfer-encoding", "keep-alive"))
+Answer = tuple[http.client.HTTPResponse, bytes]
+"""The answer of a store, and its content."""
 
 
 class Proxied:
     """``address``: where the proxy listens. ``seconds``: how long each answer waits. ``requests``: the number of each kind since ``clear``.
+    ``around``: gets the kind of each request, and the function that sends it to the store and returns the answer. What it returns is passed
+    back; where that is None, the connection is closed.
 
     A kind is the method, and the object with its numbers and unique names left out.
     """
@@ -26,6 +31,7 @@ class Proxied:
     def __init__(self, address: str) -> None:
         self.address, self.seconds = address, 0.0
         self.requests: Counter[str] = Counter()
+        self.around: Callable[[str, Callable[[], Answer]], Answer | None] = lambda kind, send: send()
 
 
 @contextmanager
@@ -38,11 +44,16 @@ def proxy(store: str) -> Iterator[Proxied]:
         disable_nagle_algorithm = True
 
         def _forward(self) -> None:
+            kind = _kind(self.command, self.path)
             with counted:
-                proxied.requests[_kind(self.command, self.path)] += 1
+                proxied.requests[kind] += 1
             body = self._body()
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
-            answer, content = _answer(ours, store, self.command, self.path, body, headers)
+            found = proxied.around(kind, lambda: _answer(ours, store, self.command, self.path, body, headers))
+            if found is None:
+                self.close_connection = True
+                return
+            answer, content = found
             time.sleep(proxied.seconds)
             self.send_response_only(answer.status, answer.reason)
             for name, value in answer.getheaders():
@@ -78,7 +89,7 @@ def proxy(store: str) -> Iterator[Proxied]:
             server.shutdown()
 
 
-def _answer(ours: Any, store: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[Any, bytes]:
+def _answer(ours: Any, store: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
     """The store's answer, by a connection of this thread. One that the store has closed meanwhile is opened again."""
     for is_new in (False, True):
         connection = None if is_new else getattr(ours, "connection", None)
@@ -103,5 +114,7 @@ def _kind(method: str, path: str) -> str:
         key = f"{key.rstrip('/')}/{query['prefix'][0]}"
     if "list-type" in query:
         method = "LIST"
+    if "uploads" in query or "uploadId" in query:  # an object that is uploaded in parts
+        key += "?upload"
     key = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", key)
     return f"{method} {re.sub(r'[0-9]{20}', 'N', key)}"
