@@ -29,6 +29,7 @@ from incremental_assets.delta.lease import SECONDS_VARIABLE
 from incremental_assets.delta.operation_tables import OPERATIONS, WATERMARKS
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.spark.embedded.server import Home
+from incremental_assets.spark.session import stop_server
 
 Rows = Sequence[tuple[Any, ...]]
 COMMAND_LINE = "from incremental_assets.cli import main; main()"
@@ -80,7 +81,7 @@ WAYS = {
     "an append": APPENDED,
     "a first load into files": Way(PADDED, "", ID, BY_ID, {"/t/part-": 2}, {"readers": 2}, variables=INTO_FILES),
     "a first load window by window": Way(
-        PADDED, "", ID, BY_ID, {"/t/part-": 2}, {"partition_by": 30}, {"load_rows": 30}, INTO_FILES, commits=9
+        PADDED, "", ID, BY_ID, {"/t/part-": 2}, {"partition_by": 30}, {"load_rows": 30}, commits=9
     ),
     "a first load uploaded in parts": Way(LARGE, "", ID, BY_ID, {"parquet?upload": 3}, variables=INTO_FILES),
     "files written anew": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/part-": 1}, {"deletion_vectors": False}),
@@ -256,10 +257,11 @@ def sync_and_kill(case: Case, proxied: Proxied, killer: Killer, way: Way) -> Non
     proxied.around = killer.around
     command = [sys.executable, "-c", way.program, "--project", str(host.path), "sync", host.store, "--json"]
     code = killer.run(command, {**inherited, **way.variables, **own}, log)
-    said = log.read_text(errors="replace")
+    said, server = log.read_text(errors="replace"), Home(host.home).record()
+    stop_server(host.home)
+    assert server is None, f"a Spark server was started: {said}"
     assert code == (0 if killer.killed_at is None else -signal.SIGKILL), said
-    if killer.killed_at is None:
-        assert '"status": "synced"' in said and Home(host.home).record() is None, said  # no Spark server was started
+    assert killer.killed_at is not None or '"status": "synced"' in said, said
 
 
 def expect_whole(case: Case, before: Rows, commits: int) -> None:
