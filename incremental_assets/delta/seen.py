@@ -48,15 +48,23 @@ def keep(address: str, name: str, content: bytes) -> None:
     """Keeps an object of the table's log for ``kept``. ``name``: no other content ever has it."""
     file = _file(address).with_suffix("") / name if _folders else None
     if file is not None and not file.exists():
-        _put(address, file, content)
+        _put(address, file, hashlib.sha256(content).digest() + content)
 
 
 def kept(address: str, name: str) -> bytes | None:
-    """The object of this name; None if it is not kept."""
+    """The object of this name; None if it is not kept, or if the file is damaged, as after a loss of power."""
+    if not _folders:
+        return None
+    file = _file(address).with_suffix("") / name
     try:
-        return (_file(address).with_suffix("") / name).read_bytes() if _folders else None
+        found = file.read_bytes()
     except OSError:
         return None
+    digest, content = found[:32], found[32:]
+    if digest == hashlib.sha256(content).digest():
+        return content
+    file.unlink(missing_ok=True)  # else it would never be written again
+    return None
 
 
 def keep_only(address: str, names: Collection[str]) -> None:
