@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "Rows are compared with a version of the lake that the plan has not seen",
         "delta/local_rows.py",
-        "readable_here(table, head.version) if found is None",
-        "readable_here(table) if found is None",
+        "    readable = readable_here(table, head.version)\n",
+        "    readable = readable_here(table)\n",
         "test_local_rows.py::test_rows_that_this_process_should_not_read_are_left_to_spark",
     ),
     Mutant(
