@@ -5,6 +5,9 @@ common (``test_sync``, ``test_types``).
 """
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +15,6 @@ import pytest
 
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
-from assets_tests.test_kill import Command
 from incremental_assets.databases.postgres import infinite
 from incremental_assets.databases.postgres.arrow_threads import a_core
 from incremental_assets.delta import write
@@ -252,14 +254,27 @@ def test_all_processes_together_read_as_many_ranges_as_there_are_cores(monkeypat
 NUMBERED = "create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i"
 
 
+KILLED = """
+import os, signal
+from incremental_assets.cli import main
+from incremental_assets.delta import add_files
+add_files.commit_files = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+"""The command line, which is killed when it has read all rows into files."""
+
+
 @pytest.mark.long
 def test_kill_9_before_the_commit(arrow: MakeProject) -> None:
     """Files that are in no commit would be read."""
     made = arrow(incremental=["public.t:id:integer"])
     made.execute(NUMBERED)
-    command = Command(made, "sync", "shop/t")
-    assert command.wait_until("to be committed"), command.stderr
-    command.kill()
+    made.write()
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, "--project", str(made.path), "sync", "shop/t"], env=made.environment(), check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert list(Path(made.table("t").url).glob("*.parquet")), "its rows were in files"
     made.execute("insert into t select i, 'later' from generate_series(5001, 5100) i; delete from t where id % 7 = 0")
     made.one("t")
     made.assert_equal("t")
