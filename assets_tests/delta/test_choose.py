@@ -1,4 +1,4 @@
-"""Which ways a batch is written in, as a table of cases, and what a user is told of it.
+"""Which ways a batch is written in, as a table of cases, and what a user reads about it.
 
 Belongs here: the order in which ways are tried, and ``engine`` and ``sync/way`` of real syncs. Does not belong: what a way itself can write
 (``test_local_write``, ``test_add_files``).

@@ -119,7 +119,7 @@ def test_a_listing_finds_unusual_keys_on_all_pages(s3: Any, bucket: str) -> None
 
 
 def test_keys_that_spark_cannot_read_are_reported(s3: Any, bucket: str) -> None:
-    """Otherwise their rows are missing, and nobody is told. Nor does such a key hide the others of its folder, or change their stamps."""
+    """Otherwise their rows are missing without a message. Nor does such a key hide the others of its folder, or change their stamps."""
     address = FolderAddress.parse("landing", f"s3://{bucket}/in")
     for key in ("ok 1%.csv", "d/ok.csv", "a/ok.csv"):
         s3.put_object(Bucket=bucket, Key=f"in/{key}", Body=b"")

@@ -43,7 +43,7 @@ def add_files(
 ) -> WriteResult:
     """Writes a batch as files.
 
-    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets what is worth to be told, and ``report``
+    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets messages for the user, and ``report``
     the numbers of rows that this process has read. Raises NotHere if the rule does not permit it, ConcurrentWriteError if the table is no
     longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """

@@ -33,7 +33,7 @@ _Asked = TypeVar("_Asked", contravariant=True)
 class Writing:
     """A write batch on its way into its table, at the version ``head``.
 
-    ``spark`` returns a session, and is called only if Spark is needed. ``log`` gets what is worth to be told, and ``report`` the numbers of
+    ``spark`` returns a session, and is called only if Spark is needed. ``log`` gets messages for the user, and ``report`` the numbers of
     rows that this process reads.
     """
 
