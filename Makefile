@@ -23,7 +23,7 @@ help:
 	@echo "make test-cluster  make cluster, where a worker, the daemon and the store are killed while a load runs"
 	@echo "make test-s3     files and lakes on S3, against a server on this machine"
 	@echo "make bench       side by side with dlt"
-	@echo "make bench-store the same syncs into a lake on the disk and into one on an S3 store, which it starts"
+	@echo "make bench-store the same syncs into a lake on the disk and, beside dlt, into one on an S3 store, which it starts"
 	@echo "make bench-quick benchmarks at a small size, compared with the last such run; some ten minutes"
 	@echo "make clean       remove what the commands above made (the environment stays; 'make distclean' removes that too)"
 
@@ -96,7 +96,7 @@ bench: install
 	$(BIN)/python -m benchmarks --scale $(BENCH_SCALE)
 
 bench-store: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,cluster]'
 	$(BIN)/python -m benchmarks.store --scale $(BENCH_SCALE)
 
 bench-quick: install

@@ -105,13 +105,14 @@ class Bench:
     """One run of the comparison.
 
     ``rounds``: how often a step of few seconds is measured; its median counts. ``rows``: the measurements of the steps so far. ``total``:
-    how many rows ``line_item`` has.
+    how many rows ``line_item`` has. ``dlt_lake``: the URL under which dlt keeps its tables.
     """
 
     def __init__(self, folder: Path, scale: float, ours_only: bool, rounds: int) -> None:
         self.folder, self.scale, self.ours_only, self.rounds = folder, scale, ours_only, rounds
         self.console = Console(width=150)
         self.rows: list[dict[str, Any]] = []
+        self.dlt_lake = (folder / "dlt" / "lake").absolute().as_uri()
 
     def prepare(self) -> str:
         """Starts the source, loads TPC-H data of the scale into it, writes the project, and returns the URL of the database."""
@@ -145,11 +146,12 @@ class Bench:
         """Measures `incremental-assets sync` with these arguments."""
         return self.project.command("sync", *arguments, "--json")
 
-    def dlt(self, step: str, url: str) -> Measured | None:
-        """Measures one step of dlt; None where dlt is left out."""
+    def dlt(self, step: str, url: str, pipeline: str = "upserts") -> Measured | None:
+        """Measures one step of dlt; None where dlt is left out. ``pipeline``: each one has tables and a state of its own."""
         if self.ours_only:
             return None
-        return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.project.environment)
+        places = str(self.folder / "dlt" / pipeline), f"{self.dlt_lake}/{pipeline}"
+        return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, *places], self.project.environment)
 
     def sling(self, url: str) -> str:
         """What sling takes for the full load, as a note; empty where it is left out or not installed."""
@@ -208,9 +210,8 @@ class Bench:
         for number in range(self.rounds):
             os.sync()  # what the one has written is on the disk before the other begins
             loads.append(self.ours(f"load_{number}/line_item"))
-            shutil.rmtree(self.folder / "dlt", ignore_errors=True)  # dlt would append to what it has loaded
             os.sync()
-            their_loads.append(self.dlt("load", url))
+            their_loads.append(self.dlt("load", url, f"load_{number}"))
         notes = [_seconds(loads), *([f"dlt {_seconds(their_loads)}"] if any(their_loads) else []), self.sling(url)]
         self.step("full load", _median(loads), _median_of(their_loads), "; ".join(filter(None, notes)))
         self.ours("upsert/line_item")

@@ -1,4 +1,4 @@
-"""One step of the comparison done by dlt, in a process of its own: `python -m benchmarks.dlt_side STEP URL FOLDER`.
+"""One step of the comparison done by dlt, in a process of its own: `python -m benchmarks.dlt_side STEP URL FOLDER LAKE`.
 
 Belongs here: dlt as its own documentation sets it up (connectorx backend, filesystem destination, Delta tables). Does not belong: the
 measurement.
@@ -6,24 +6,22 @@ measurement.
 
 import json
 import sys
-from pathlib import Path
 
 
-def main(step: str, url: str, folder: str) -> None:
+def main(step: str, url: str, folder: str, lake: str) -> None:
     """Runs one step and prints the number of rows that dlt loaded, as JSON.
 
     ``step``: `load` appends the whole table; `first`, `upsert` and `unchanged` merge the rows whose `updated_at` is new. ``folder``: where
-    dlt keeps its tables and its state.
+    dlt keeps its state. ``lake``: the URL under which it keeps its tables.
     """
     import dlt  # pyright: ignore[reportMissingImports] - of the extra `bench`
     from dlt.sources.sql_database import sql_table  # pyright: ignore[reportMissingImports]
 
-    root = Path(folder)
     pipeline = dlt.pipeline(
         "bench_" + ("upsert" if step in ("first", "upsert", "unchanged") else "append"),
-        destination=dlt.destinations.filesystem(bucket_url=(root / "lake").as_uri()),
+        destination=dlt.destinations.filesystem(bucket_url=lake),
         dataset_name="append" if step == "load" else "upsert",
-        pipelines_dir=str(root / "pipelines"),
+        pipelines_dir=folder,
     )
     incremental = None if step == "load" else dlt.sources.incremental("updated_at")
     table = sql_table(
@@ -38,4 +36,4 @@ def main(step: str, url: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

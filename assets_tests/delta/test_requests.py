@@ -14,21 +14,9 @@ import pytest
 
 from assets_tests.harness import Project
 from benchmarks.store_proxy import proxy
-from incremental_assets.delta import seen, store, table
+from incremental_assets.delta import seen
 
 pytestmark = pytest.mark.s3
-
-
-@pytest.fixture
-def as_another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Lets this process forget what it knows of tables, so that only the DAGSTER_HOME does."""
-
-    def forget() -> None:
-        for module, name in ((table, "_SHARED"), (table, "_COPIES"), (seen, "_SEEN"), (store, "_PUT")):
-            monkeypatch.setattr(module, name, {})
-        store._read_once.cache_clear()
-
-    return forget
 
 
 def test_few_rows_and_no_rows_take_few_requests(

@@ -29,7 +29,8 @@ from incremental_assets.delta.maintenance import join_files
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.seen import note, seen
 from incremental_assets.delta.store import Folder, folder_at, last_put, version_file
-from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows, reason
+from incremental_assets.delta.store_errors import reason
+from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows
 from incremental_assets.delta.write_batch import WrittenFile
 
 _COLUMNS = "incremental_assets.columns"

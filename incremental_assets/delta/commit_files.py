@@ -116,7 +116,7 @@ def commit_files(
     replaces_columns = write_batch.whole and tuple(head.columns) != write_batch.columns
     now = int(time.time() * 1000)
     if replace_all or replaces_columns:
-        known = files_of(table, delta)
+        known = files_of(folder_at(table.address), delta)
         if known is None:
             raise LakeError(f"{table.url} cannot be written: its log {NOT_UNDERSTOOD}. Nothing was written.")
         changes = [file.removed(now) for file in known.values()]
@@ -134,7 +134,7 @@ def commit_files(
 
 def can_be_replaced(table: LakeTable, head: Head) -> bool:
     """Whether all files of the table can be taken out of it here: the log may have what only Spark understands."""
-    return head.version == 0 or files_of(table, table.opened_at(head.version)) is not None
+    return head.version == 0 or files_of(folder_at(table.address), table.opened_at(head.version)) is not None
 
 
 def user_metadata(write_batch: WriteBatch) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Writes deletion vectors: which rows of a file are not there any more.
 
 Belongs here: their form, by Delta's protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Deletion Vectors"). Does not
-belong: which rows they name, and the commit that names them (``local_write``). They are read by delta-rs, and by Spark.
+belong: which rows they name, and the commit that names them (``local_write``). What is in them is read by delta-rs, and by Spark.
 """
 
 import base64
@@ -21,8 +21,11 @@ _MAGIC = struct.pack("<I", 1681511377)
 """Marks a bitmap in the portable form of 64-bit Roaring bitmaps."""
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_AS_Z85 = bytes.maketrans(_B85, _Z85)
+_AS_Z85, _AS_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 """The protocol has the alphabet of ZeroMQ; Python's functions have another one for the same numbers."""
+
+_ENCODED_ID = 20
+"""So many characters has the id of a file of vectors, with which its path ends. Before them there may be a folder in that of the table."""
 
 
 def write_vectors(folder: Folder, deleted: Sequence[np.ndarray]) -> tuple[str, Sequence[Mapping[str, Any]]]:
@@ -44,3 +47,15 @@ def write_vectors(folder: Folder, deleted: Sequence[np.ndarray]) -> tuple[str, S
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     folder.put_new(name, bytes(content))
     return name, descriptors
+
+
+def vector_file(descriptor: Mapping[str, Any]) -> str | None:
+    """The name, in the table's folder, of the file that has a vector; None if no file has it. Raises ValueError if it is elsewhere."""
+    kind, path = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
+    if kind == "i":
+        return None
+    below, encoded = path[:-_ENCODED_ID], path[-_ENCODED_ID:]
+    if kind != "u" or not (below.isalnum() or not below):
+        raise ValueError(f"a deletion vector is kept at {path}")
+    id_ = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(_AS_B85)))
+    return f"{below}/deletion_vector_{id_}.bin".lstrip("/")

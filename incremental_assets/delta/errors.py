@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError, SourceError, store_remedy
-from incremental_assets.delta.table import reason
+from incremental_assets.delta.store_errors import reason
 from incremental_assets.spark.exceptions import connection_exception, spark_exception
 
 # Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.

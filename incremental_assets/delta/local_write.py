@@ -298,7 +298,7 @@ def _place(
         # A file with a deletion vector leaves only by name and vector.
         has_vectors = any(file.path in there.live for file in hits)
         is_small = size_of(list(hits)) <= MOST_WRITTEN_BYTES
-        known = files_of(table, delta) if has_vectors or not is_small else {}
+        known = files_of(folder, delta) if has_vectors or not is_small else {}
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
         if is_small:

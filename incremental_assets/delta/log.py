@@ -22,7 +22,7 @@ from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.store import Folder, folder_at, version_file
-from incremental_assets.delta.table import LakeTable, reason
+from incremental_assets.delta.store_errors import reason
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ class LogFile:
         return {"add": {**action, "stats": stats, **({"tags": dict(self.tags)} if self.tags else {}), "deletionVector": dict(vector)}}
 
 
-def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | None:
+def files_of(folder: Folder, delta: DeltaTable) -> Mapping[str, LogFile] | None:
     """The files of the version that is opened, by path; None if they are not exactly those that delta-rs has found."""
     found: dict[tuple[str, str], LogFile] = {}
     try:
-        for action in _actions(folder_at(table.address), delta.version()):
+        for action in _actions(folder, delta.version()):
             for kind in ("remove", "add"):
                 if (content := action.get(kind)) is not None:
                     key = content["path"], _vector_id(content.get("deletionVector"))
@@ -68,11 +68,11 @@ def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | Non
                     else:
                         found.pop(key, None)
     except (OSError, BaseError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        log.debug("%s: its log is left to Spark: %s", table.url, error)
+        log.debug("%s: its log is left to Spark: %s", folder, error)
         return None
     paths = sorted(path for path, _ in found)
     if paths != sorted(uri.rsplit("/", 1)[-1] for uri in delta.file_uris()):
-        log.debug("%s: its log is left to Spark: delta-rs finds other files", table.url)
+        log.debug("%s: its log is left to Spark: delta-rs finds other files", folder)
         return None
     return {path: file for (path, _), file in found.items()}
 
@@ -142,7 +142,12 @@ def put_version(folder: Folder, version: int, actions: Sequence[Mapping[str, obj
 
 def actions_of(folder: Folder, version: int) -> Sequence[Action]:
     """The actions in the file of a version. Raises FileNotFoundError if the log does not have it, ValueError, and as ``Folder`` does."""
-    return [json.loads(line) for line in folder.get(version_file(version)).decode().split("\n") if line.strip()]
+    return actions_in(folder.get(version_file(version)))
+
+
+def actions_in(content: bytes) -> Sequence[Action]:
+    """The actions in the content of a version's file. Raises ValueError."""
+    return [json.loads(line) for line in content.decode().split("\n") if line.strip()]
 
 
 def newest_version(folder: Folder) -> int | None:

@@ -1,7 +1,7 @@
 """A copy of the log of a table on an object store, on this machine's disk, which delta-rs opens in the place of the log itself.
 
-Belongs here: which objects of a log are copied, how a copy follows the table, and checkpoints that are made of it. Does not belong: whether
-the copy is of the newest version (``table``), and reading rows, which are not beside a copy.
+Belongs here: which objects of a log are copied, with the deletion vectors that it names, how a copy follows the table, and checkpoints that
+are made of it. Does not belong: whether the copy is of the newest version (``table``), and reading rows, which are not beside a copy.
 
 delta-rs reads each commit of a log twice, and a checkpoint in parts. For a copy each object is read once, and not again by a process with
 the same DAGSTER_HOME (``seen``). An object is known by its name and by what distinguishes it from another one of that name.
@@ -14,17 +14,19 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.delta import seen
-from incremental_assets.delta.store import Put, StoreFolder, version_file
+from incremental_assets.delta.deletion_vectors import vector_file
+from incremental_assets.delta.log import actions_in, files_of
+from incremental_assets.delta.store import Put, StoreFolder, folder_at, version_file
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +37,14 @@ _MOST_FILES = 40
 """A copy that follows a table has so many objects at most; then it is made anew, from the newest checkpoint."""
 _MOST_BYTES = 32 << 20
 """A checkpoint with more bytes is not copied."""
-_FEATURES = frozenset(("deletionVectors", "timestampNtz", "columnMapping", "typeWidening", "variantType"))
-"""The features of readers with which a log has nothing beside its commits and its checkpoints of one file."""
+_VECTORS = "deletionVectors"
+_FEATURES = frozenset((_VECTORS, "timestampNtz", "columnMapping", "typeWidening", "variantType"))
+"""The features of readers with which a table is known by its commits, its checkpoints of one file, and the files of deletion vectors."""
 
 
 @dataclass
 class LogCopy:
-    """``files``: the objects that are in the copy, by name. ``delta``: the newest version of them, whose rows must not be read."""
+    """``files``: the objects that are in the copy, by name. ``delta``: the version that they tell, whose rows must not be read."""
 
     folder: StoreFolder
     files: dict[str, str]
@@ -71,15 +74,41 @@ class LogCopy:
         return copy_of(self.folder, {**self.files, **names}, self) if follow else None
 
     def follow(self, own: Put) -> bool:
-        """Brings the copy to the version after its own, which this process has put. Returns False if it cannot be used any more: it has
-        grown too large, or more than the log is needed to know the version. Raises DeltaError."""
+        """Brings the copy to the version after its own, which this process has put. Returns False if it stays as it is, as it has grown too
+        large, or would not be complete. Raises DeltaError, and as ``Folder`` does."""
         if len(self.files) >= _MOST_FILES:
             return False
+        if _VECTORS in (self.delta.protocol().reader_features or ()):
+            named = [add["deletionVector"] for action in actions_in(own.content) if "deletionVector" in (add := action.get("add", {}))]
+            if not self._bring(named):
+                return False
         (self._here / own.name).write_bytes(own.content)
         self.delta.update_incremental()
         self.files[own.name] = own.file
         self._keep({own.name: own.content})
-        return _is_complete(self.delta)
+        return True
+
+    def bring_vectors(self) -> bool:
+        """Brings the deletion vectors of the version. Returns False if it is not known of all where they are, or if they are too large.
+
+        Raises as ``Folder`` does.
+        """
+        if _VECTORS not in (self.delta.protocol().reader_features or ()):
+            return True
+        files = files_of(folder_at(str(self._here)), self.delta)
+        return files is not None and self._bring([file.vector for file in files.values() if file.vector is not None])
+
+    def _bring(self, vectors: Sequence[Mapping[str, Any]]) -> bool:
+        """Brings the files of these vectors that are not there yet."""
+        try:
+            for name in {name for vector in vectors if (name := vector_file(vector)) is not None} - set(self.files):
+                content, self.files[name] = self.folder.get_known(name, _MOST_BYTES)
+                _write(self._here, {name: content})
+                self._keep({name: content})
+        except (FileNotFoundError, ValueError) as error:
+            log.debug("%s: its log is not copied: %s", self.folder.address, error)
+            return False
+        return True
 
     def make_checkpoint(self) -> None:
         """Makes a checkpoint of the version in the table itself. Raises DeltaError, and as ``Folder`` does."""
@@ -88,7 +117,8 @@ class LogCopy:
         content = (self._here / name).read_bytes()
         file = self.folder.put(name, content)
         self.folder.put(_LAST, (self._here / _LAST).read_bytes())
-        self.files = {name: file, own: self.files[own]}
+        vectors = {name: file for name, file in self.files.items() if not name.startswith("_delta_log/")}
+        self.files = {name: file, own: self.files[own], **vectors}
         self._keep({name: content})
 
     def _keep(self, contents: Mapping[str, bytes]) -> None:
@@ -113,7 +143,8 @@ def copy_of(folder: StoreFolder, files: Mapping[str, str] | None = None, before:
         copy = LogCopy(folder, dict(names), DeltaTable(str(here)), here)
         weakref.finalize(copy.delta, shutil.rmtree, here, ignore_errors=True)
         copy._keep(found)
-        return copy if _is_complete(copy.delta) and version_file(copy.version) in names else None
+        is_known = version_file(copy.version) in names and not set(copy.delta.protocol().reader_features or ()) - _FEATURES
+        return copy if is_known and copy.bring_vectors() else None
     except (DeltaError, OSError, ValueError) as error:
         shutil.rmtree(here, ignore_errors=True)
         log.debug("%s: its log is not copied: %s", folder.address, error)
@@ -163,20 +194,9 @@ def _read(folder: StoreFolder, names: Mapping[str, str], before: LogCopy | None)
 
 
 def _write(here: Path, contents: Mapping[str, bytes]) -> None:
-    (here / "_delta_log").mkdir(exist_ok=True)
     for name, content in contents.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_bytes(content)
-
-
-def _is_complete(delta: DeltaTable) -> bool:
-    """Whether all that is known of the table is in its log: deletion vectors, and parts of some checkpoints, are files beside it."""
-    features = set(delta.protocol().reader_features or ())
-    try:
-        if "deletionVectors" in features:
-            pa.table(delta.deletion_vectors())
-    except DeltaError:  # their file is not found
-        return False
-    return not features - _FEATURES
 
 
 def _kept_as(name: str, file: str) -> str:

@@ -34,6 +34,7 @@ from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.log_copy import LogCopy, copy_of
 from incremental_assets.delta.seen import note, seen
 from incremental_assets.delta.store import Folder, StoreFolder, folder_at, last_put, spark_url, storage_options, version_file
+from incremental_assets.delta.store_errors import reason
 
 log = logging.getLogger(__name__)
 
@@ -49,32 +50,6 @@ _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[#?\\\x00-\x1f\x7f]")
 finds the table, but none of its commits, so that it would not be seen that another writer has committed."""
 _EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
 """Times of 96 bits, as a user's Spark may write them, are read as nanoseconds by default, in which the year 9999 becomes 1816."""
-# The key is a part of a delta-rs error message, the value tells the user what to do. The first one that is found counts.
-_PLAIN = "The store's address is an http:// one: AWS_ALLOW_HTTP=true permits that for S3, and AZURE_ALLOW_HTTP=true for Azure."
-_REMEDIES = {
-    "URL scheme is not allowed": _PLAIN,  # delta-rs says so, and obstore the next one
-    "source: BadScheme": _PLAIN,
-    "Account must be specified": "Set AZURE_STORAGE_ACCOUNT_NAME.",
-    "Invalid Access Key": "AZURE_STORAGE_ACCOUNT_KEY is no key of an account, which is a text in Base64.",
-    "ContainerNotFound": "Make the container, or correct {address} or AZURE_STORAGE_ACCOUNT_NAME.",
-    "AuthenticationFailed": "Correct AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN.",
-    "AuthorizationFailure": "Correct AZURE_STORAGE_ACCOUNT_KEY, or allow AZURE_STORAGE_SAS_TOKEN to {rights} there.",
-    "AuthorizationPermissionMismatch": "Allow the credentials in AZURE_* to {rights} there.",
-    "169.254.169.254/metadata/identity": (
-        "No credentials were found: set AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN, beside AZURE_STORAGE_ACCOUNT_NAME."
-    ),
-    "computeMetadata": "No credentials were found: GOOGLE_SERVICE_ACCOUNT names the file with the key of a service account.",
-    "Missing AccessKeyId": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-    "169.254.169.254": "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-    "ExpiredToken": "Set new keys in AWS_*, and start this process anew.",
-    "NoSuchBucket": "Make the bucket, or correct {address} or AWS_ENDPOINT_URL.",
-    "InvalidAccessKeyId": "Correct AWS_ACCESS_KEY_ID.",
-    "SignatureDoesNotMatch": "Correct AWS_SECRET_ACCESS_KEY.",
-    "InvalidObjectState": "Restore the object from its archive.",
-    "AccessDenied": "Allow the credentials in AWS_* to {rights} there.",
-    "403 Forbidden": "Allow the credentials in AWS_* to {rights} there.",
-    "error sending request": "Is that the store's address? AWS_ENDPOINT_URL names it, for Azure AZURE_STORAGE_ENDPOINT.",
-}
 
 
 @dataclass(frozen=True)
@@ -596,21 +571,6 @@ def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
     if head.owner != container.label:
         what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
         raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
-
-
-def reason(
-    error: Exception, address: str = "INCREMENTAL_ASSETS_LAKE", rights: str = "list, read, write and delete", otherwise: str = ""
-) -> str:
-    """The message of an error of delta-rs or obstore in one line, followed by the remedy if one is known, else by ``otherwise``.
-
-    ``address``: where the address of the bucket is set. ``rights``: what the credentials have to be allowed. Errors of object stores have
-    several nested lines with terminal colours, carry the store's own answer as XML, and end in the error as obstore's program has it.
-    """
-    text = re.sub(r"\x1b\[[\d;]*m|↳", "", str(error)) or type(error).__name__
-    text = re.sub(r"<\?xml.*?<Code>(.*?)</Code>\s*<Message>(.*?)</Message>.*", r"\1: \2", text, flags=re.DOTALL)
-    remedy = next((remedy.format(address=address, rights=rights) for mark, remedy in _REMEDIES.items() if mark in text), otherwise)
-    lines = (line.strip() for line in text.partition("\nDebug source:")[0].splitlines())
-    return f"{': '.join(filter(None, lines))[:500].rstrip('. ')}. {remedy}".rstrip()
 
 
 def _left_by(state: TableState, files: Iterable[str]) -> Sequence[object]:

@@ -26,7 +26,7 @@ from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
 from incremental_assets.delta.aws_profile import expect_no_profile
 from incremental_assets.delta.store import is_bucket, spark_url
-from incremental_assets.delta.table import reason
+from incremental_assets.delta.store_errors import reason
 from incremental_assets.files.archives import only_file
 from incremental_assets.files.beneath import NotRead
 from incremental_assets.files.store_tree import StoreTree
