@@ -7,13 +7,12 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-import grpc
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError, SourceError, store_remedy
 from incremental_assets.delta.store_errors import reason
-from incremental_assets.spark.exceptions import connection_exception, spark_exception
+from incremental_assets.spark.exceptions import connection_exception, rpc_exception, spark_exception
 
 # Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
@@ -32,7 +31,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
     """
     try:
         yield
-    except (spark_exception(), grpc.RpcError) as error:
+    except (spark_exception(), rpc_exception()) as error:
         text = str(error)
         if any(mark in text for mark in _CONFLICTS):
             raise ConcurrentWriteError(
@@ -79,7 +78,7 @@ def server_is_gone(error: Exception) -> bool:
     text = str(error)
     if "stopped SparkContext" in text:  # the server is shutting down and still answers
         return True
-    return (isinstance(error, grpc.RpcError | connection_exception())) and any(
+    return (isinstance(error, rpc_exception() | connection_exception())) and any(
         mark in text
         for mark in ("UNAVAILABLE", "INVALID_HANDLE", "Connection refused", "SESSION_CLOSED", "SESSION_NOT_FOUND", "Connection reset")
     )

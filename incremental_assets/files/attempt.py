@@ -12,15 +12,13 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-import grpc
-
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.attempts import Attempts, Suspect, of_files
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.files.readers.reading import ReadFile, refusal
 from incremental_assets.spark.embedded.launch import SparkUnavailable, driver_memory
-from incremental_assets.spark.exceptions import spark_exception
+from incremental_assets.spark.exceptions import rpc_exception, spark_exception
 
 ALONE = 2
 """How often a server has to end while it reads a file by itself, before that file is refused.
@@ -82,7 +80,7 @@ class Attempt:
             self._write(self._reading)
             try:
                 rows = read(chosen)
-            except (spark_exception(), grpc.RpcError) as error:
+            except (spark_exception(), rpc_exception()) as error:
                 if not self._scope.is_server_gone():
                     raise
                 for one in self._reading:

@@ -2,13 +2,14 @@
 
 Belongs here: these functions. Does not belong: what an exception means (``delta.errors``, ``quality.spark_errors``).
 
-To import ``pyspark.errors`` imports all of pyspark, which takes a fifth of a second. Many syncs need no Spark. Python evaluates what stands
-behind ``except`` only when there is an exception, so that ``except spark_exception() as error`` costs nothing before.
+To import ``pyspark.errors`` imports all of pyspark, which takes a fifth of a second, and ``grpc`` a tenth. Many syncs need no Spark. Python
+evaluates what stands behind ``except`` only when there is an exception, so that ``except spark_exception() as error`` costs nothing before.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from grpc import RpcError
     from pyspark.errors import PySparkException
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
@@ -25,3 +26,10 @@ def connection_exception() -> "type[SparkConnectGrpcException]":
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     return SparkConnectGrpcException
+
+
+def rpc_exception() -> "type[RpcError]":
+    """The class of exceptions of requests to the server which Spark's client passes on as they are."""
+    from grpc import RpcError
+
+    return RpcError

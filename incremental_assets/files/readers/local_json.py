@@ -33,8 +33,8 @@ ROWS = 10_000
 """So many records are made Arrow arrays at a time."""
 _OPTIONS = frozenset(("multiline", "encoding", "charset"))
 _BLANK = b" \t\n\x0b\x0c\r"
-_DOUBLES = pa.array([str(mask) for mask in range(8) if mask & DOUBLE])
-_NO_BIGINTS = pa.array([str(mask) for mask in range(8) if not mask & BIGINT])
+_DOUBLES = [str(mask) for mask in range(8) if mask & DOUBLE]
+_NO_BIGINTS = [str(mask) for mask in range(8) if not mask & BIGINT]
 
 
 def reason_against_json(reading: Reading, files: Sequence[ReadFile]) -> str | None:
@@ -245,7 +245,7 @@ def _values(cells: pa.Array) -> Values:
     """What is known of cells, as ``records.keys_of`` finds it."""
     kinds = pc.utf8_slice_codeunits(cells, 0, 1)  # pyright: ignore[reportAttributeAccessIssue]
     found = frozenset(kinds.drop_null().unique().to_pylist())
-    numbers = cells.filter(pc.is_in(kinds, _NO_BIGINTS)).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
+    numbers = cells.filter(pc.is_in(kinds, pa.array(_NO_BIGINTS))).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
     parts = [text[1:].removeprefix("-").partition(".") for text in numbers]
     before = max((len(whole.lstrip("0")) for whole, _, _ in parts), default=0)
     return Values(found, before, max((len(fraction.rstrip("0")) for _, _, fraction in parts), default=0))
@@ -256,7 +256,7 @@ def _column(cells: pa.Array, type_: str, *, is_declared: bool) -> tuple[pa.Array
     texts = pc.utf8_slice_codeunits(cells, 1)  # pyright: ignore[reportAttributeAccessIssue]
     if type_ != "double":
         return values(texts, type_, is_declared=is_declared)
-    sure = pc.is_in(pc.utf8_slice_codeunits(cells, 0, 1), _DOUBLES)  # pyright: ignore[reportAttributeAccessIssue]
+    sure = pc.is_in(pc.utf8_slice_codeunits(cells, 0, 1), pa.array(_DOUBLES))  # pyright: ignore[reportAttributeAccessIssue]
     doubles = pc.if_else(sure, texts, None).cast(pa.float64())  # pyright: ignore[reportAttributeAccessIssue]
     others, doubtful = values(pc.if_else(sure, None, texts), type_, is_declared=is_declared)  # pyright: ignore[reportAttributeAccessIssue]
     return pc.coalesce(doubles, others), doubtful  # pyright: ignore[reportAttributeAccessIssue]
