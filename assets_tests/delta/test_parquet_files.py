@@ -126,6 +126,29 @@ def test_columns_whose_values_do_not_repeat_have_no_dictionary(tmp_path: Path) -
         assert found == encoded and pq.read_table(tmp_path / name).equals(table)
 
 
+@pytest.mark.parametrize("sort", [("state",), ("id",)])
+def test_texts_that_repeat_are_the_same_in_each_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: tuple[str, ...]) -> None:
+    """They have dictionaries in memory: a later chunk with other texts would get those of the first one, or bounds that hide its rows."""
+    monkeypatch.setattr(parquet_files, "CHUNK_BYTES", 1)
+    schema = pa.schema([("id", pa.int64()), ("state", pa.string()), ("gone", pa.string())])
+    chunks = [["open", None, "closed"], ["new", "a", "a"], [None, None, None], [f"rare {number:03}" for number in range(200)]]
+    writer, ids, given = FilesWriter(str(tmp_path), schema, sort, 32), iter(range(1000)), list[tuple[Any, ...]]()
+    for texts in chunks:
+        given += [(next(ids), text, None) for text in texts]
+        writer.add(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in given[-len(texts) :]], schema))
+    writer.close()
+    ((name, _, count, found),) = writer.files
+    read = pq.read_table(tmp_path / name)
+    assert read.schema.equals(schema) and count == len(given)
+    assert sorted(map(tuple, (row.values() for row in read.to_pylist()))) == given
+    bounds = json.loads(found)
+    assert (bounds["minValues"]["state"], bounds["maxValues"]["state"], bounds["nullCount"]) == (
+        "a",
+        "rare 199",
+        {"id": 0, "state": 4, "gone": len(given)},
+    )
+
+
 def test_what_a_failed_attempt_has_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each failed load would leave its files for VACUUM to find a week later."""
     monkeypatch.setattr(parquet_files, "CHUNK_BYTES", 50_000)

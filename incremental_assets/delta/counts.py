@@ -23,7 +23,7 @@ from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import type_text
-from incremental_assets.core.window import Window, merge
+from incremental_assets.core.window import Window, merge, without
 from incremental_assets.delta.commit_files import RemovedFile
 from incremental_assets.delta.local_files import Extent, LocalFiles
 from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, step_of
@@ -89,13 +89,14 @@ def partition_rows(
     counted = merge([*written, *partitions.windows_of(keys)])
     rows, landed = _by_key(spark, table, version, container, partitions, counted, written)
     outside = sorted(landed - set(keys))
-    # It is rare that rows were written to partitions that the run was not about. So far only the rows of these partitions that lie in the
-    # written windows have been counted; the partitions are counted whole now.
-    if outside:
-        if isinstance(partitions, IntegerPartitions):
-            partitions = partitions.with_keys(outside)
-        more, _ = _by_key(spark, table, version, container, partitions, partitions.windows_of(outside), ())
-        rows.update({key: more.get(key, 0) for key in outside})
+    # Of partitions that the run was not about, only the rows in the written windows have been counted. Where these are a part of a
+    # partition, the partition is counted whole now, which is rare.
+    if isinstance(partitions, IntegerPartitions):
+        partitions = partitions.with_keys(outside)
+    partly = [key for key in outside if without(partitions.windows_of([key]), counted)]
+    if partly:
+        more, _ = _by_key(spark, table, version, container, partitions, partitions.windows_of(partly), ())
+        rows.update({key: more.get(key, 0) for key in partly})
     return {key: rows.get(key, 0) for key in [*keys, *outside]}
 
 
