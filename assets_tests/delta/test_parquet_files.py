@@ -131,7 +131,7 @@ def test_texts_that_repeat_are_the_same_in_each_chunk(tmp_path: Path, monkeypatc
     """They have dictionaries in memory: a later chunk with other texts would get those of the first one, or bounds that hide its rows."""
     monkeypatch.setattr(parquet_files, "CHUNK_BYTES", 1)
     schema = pa.schema([("id", pa.int64()), ("state", pa.string()), ("gone", pa.string())])
-    chunks = [["open", None, "closed"], ["new", "a", "a"], [None, None, None], [f"rare {number:03}" for number in range(200)]]
+    chunks = [[], ["open", None, "closed"], ["new", "a", "a"], [None, None, None], [f"rare {number:03}" for number in range(200)]]
     writer, ids, given = FilesWriter(str(tmp_path), schema, sort, 32), iter(range(1000)), list[tuple[Any, ...]]()
     for texts in chunks:
         given += [(next(ids), text, None) for text in texts]

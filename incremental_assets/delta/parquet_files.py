@@ -170,7 +170,7 @@ def _distinct(rows: pa.Table) -> dict[str, int] | None:
     if any(pa.types.is_nested(field.type) for field in rows.schema):
         return None
     step = max(1, rows.num_rows // SAMPLED_ROWS)
-    batches = (batch.take(pa.array(range(0, batch.num_rows, step))) for batch in rows.to_batches())
+    batches = (batch.take(pa.array(range(0, batch.num_rows, step), pa.int64())) for batch in rows.to_batches())
     sample = pa.Table.from_batches(batches, rows.schema)
     counts = [0 if pa.types.is_null(values.type) else pc.count_distinct(values).as_py() for values in sample.columns]  # pyright: ignore[reportAttributeAccessIssue]
     return dict(zip(rows.column_names, counts, strict=True))
