@@ -51,6 +51,21 @@ def freeze(lease: Lease) -> None:
     lease._thread.join()
 
 
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux alone has a clock that stands still while a machine is suspended")
+def test_a_machine_that_was_suspended_does_not_count_as_the_holder(
+    tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host has long taken over, and what is monotonic stood still meanwhile: the sync would go on to read, write and fail late."""
+    with taken(tmp_path, host("one")) as lease:
+        freeze(lease)
+        lease.expect_held()
+        clock, monotonic = time.clock_gettime, time.monotonic()
+        with monkeypatch.context() as suspended, pytest.raises(ConcurrentWriteError):
+            suspended.setattr(time, "monotonic", lambda: monotonic)
+            suspended.setattr(time, "clock_gettime", lambda number: clock(number) + (3600 if number == time.CLOCK_BOOTTIME else 0))
+            lease.expect_held()
+
+
 def test_a_second_host_is_refused_and_sees_who_holds_the_lease(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     said: list[str] = []
     first = host("one")

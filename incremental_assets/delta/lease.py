@@ -36,6 +36,7 @@ SECONDS = 60.0
 """How long a lease is valid without being renewed, unless the environment variable says otherwise."""
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # what is monotonic stands still on Linux while the machine is suspended
 _SCHEMA = pa.schema([("lease", pa.string())])  # the table never has rows: the lease is in its description
 _TRIES = 20
 """How often the newest version is looked for, where it is made or removed in the same moment."""
@@ -97,6 +98,11 @@ class _Version:
     state: _State
 
 
+def _now() -> float:
+    """Seconds that pass also while this machine is suspended: the other hosts do not wait for it."""
+    return time.clock_gettime(_CLOCK)
+
+
 class _Passed(Exception):
     """There is a newer version than the one that was read."""
 
@@ -138,8 +144,8 @@ def this_holder(home: Path, run_id: str) -> Holder:
 class Lease:
     """A lease that this process holds. A thread renews it, and calls ``on_lost`` if the lease is lost.
 
-    ``good_since`` is the monotonic time, in seconds, at which the last successful attempt to take or renew the lease began. It is the
-    beginning of the attempt and not its end, because other hosts may have seen the new version as early as that.
+    ``good_since`` is the time (``_now``) at which the last successful attempt to take or renew the lease began. It is the beginning of the
+    attempt and not its end, because other hosts may have seen the new version as early as that.
     """
 
     def __init__(self, label: str, table: LakeTable, seen: _Version, me: Holder, good_since: float, on_lost: Callable[[], None]) -> None:
@@ -153,7 +159,7 @@ class Lease:
 
     def expect_held(self) -> None:
         """Raises ConcurrentWriteError if another host may have taken the lease over."""
-        if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
+        if self._taken_over or _now() - self._good_since >= self._me.seconds:
             raise ConcurrentWriteError(
                 f"{self._label}: the lease {self._table.url} could not be renewed for {self._me.seconds:g} seconds, and another host may "
                 f"have taken over; nothing was written. Sync again."
@@ -168,7 +174,7 @@ class Lease:
 
     def _renew_until_the_end(self) -> None:
         while not self._end.wait(self._me.seconds / 4):  # several attempts fit into the time for which the lease is valid
-            began = time.monotonic()
+            began = _now()
             try:
                 with place_errors(self._table.url):
                     self._change(_State(self._me, self._renewed + 1, proved=True))
@@ -176,9 +182,9 @@ class Lease:
             except ConcurrentWriteError:
                 self._taken_over = True
             except LakeError:
-                if time.monotonic() - self._good_since < self._me.seconds:
+                if _now() - self._good_since < self._me.seconds:
                     continue  # the lease is still valid, and the store may answer again before it expires
-            if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
+            if self._taken_over or _now() - self._good_since >= self._me.seconds:
                 self._on_lost()
                 return
 
@@ -222,11 +228,11 @@ def held(
 
 def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Callable[[str], None]) -> tuple[_Version, float]:
     seen: tuple[str, int] | None = None
-    seen_at = time.monotonic()
+    seen_at = _now()
     logged = False
     with place_errors(table.url):
         while True:
-            began = time.monotonic()
+            began = _now()
             newest = _newest(table)
             state = newest.state
             holder = state.holder
@@ -246,7 +252,7 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
                     return _write(table, newest, replace(state, holder=me, renewed=0, proved=True)), began
                 except _Passed:
                     continue  # another host has created the next version first
-            if began >= deadline:
+            if time.monotonic() >= deadline:
                 raise ContainerBusy(f"{label}: skipped: it is being synced by {holder}.")
             if not logged:
                 log(f"{label}: waits for {holder}")
