@@ -203,7 +203,7 @@ MUTANTS = (
         "delta/merge.py",
         'f"WHEN MATCHED AND s.{GONE} THEN {removed} WHEN MATCHED THEN UPDATE',
         'f"WHEN MATCHED AND NOT s.{GONE} THEN UPDATE',
-        "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
+        "test_merge.py::test_a_deletion_is_written_by_a_merge",
     ),
     Mutant(
         "An upsert takes rows that moved to another partition for deleted ones",
@@ -213,18 +213,11 @@ MUTANTS = (
         "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
-        "Rows are replaced by their keys although others have to be deleted",
+        "A MERGE with bounds misses rows to be deleted outside of them",
         "delta/merge.py",
-        "by_replace_using = gone is None and compared.are_unique",
-        "by_replace_using = compared.are_unique",
-        "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
-    ),
-    Mutant(
-        "Replaced rows are counted as inserted",
-        "delta/replace_using.py",
-        "return written - updated, updated, 0",
-        "return written, 0, 0",
-        "test_replace_using.py::test_changed_and_new_rows_are_replaced_and_counted",
+        "bounds = bounds if gone is None else None",
+        "bounds = bounds",
+        "test_merge.py::test_a_deletion_is_written_by_a_merge",
     ),
     Mutant(
         "The fingerprint does not change with the container's settings",

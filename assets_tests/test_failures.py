@@ -23,7 +23,6 @@ from deltalake import DeltaTable
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.locks import container_lock
-from incremental_assets.delta import replace_using
 from incremental_assets.delta.table import STATE_PROPERTY
 from incremental_assets.spark.session import open_session
 
@@ -242,10 +241,9 @@ def test_a_failed_rewrite_leaves_the_table_as_it_was(project: MakeProject) -> No
     made.assert_equal("v")
 
 
-@pytest.mark.long  # skips_files is tested by itself in test_replace_using
-def test_an_upsert_reads_only_the_files_that_it_changes(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+def test_an_upsert_reads_only_the_files_that_it_changes(project: MakeProject) -> None:
     """If an upsert read all files of the table, one changed row would cost as much as the first load."""
-    monkeypatch.setattr(replace_using, "WORTH_SKIPPING", 0)
     made = project(incremental=["public.t:day:date!upsert"], containers={"t": BY_MONTH}, load_rows=500)
     made.execute("""create table t (id text primary key, day date, note text);
         insert into t select 'k' || lpad(i::text, 6, '0'), date '2024-05-01' + i / 20, 'n' from generate_series(1, 3600) i; analyze t""")

@@ -1,7 +1,7 @@
 """Rows that are compared in this process: the same answers as Spark's, for every type, and exact to the bit.
 
 Belongs here: the comparison of Arrow tables, and the rows of the lake that are compared. Does not belong: the syncs that use it
-(``test_sync``, ``test_replace_using``, the random histories).
+(``test_sync``, ``test_merge``, the random histories).
 """
 
 import decimal
@@ -33,7 +33,7 @@ from incremental_assets.delta.local_rows import (
     local_frame,
     rows_of_lake,
 )
-from incremental_assets.delta.merge import _extent
+from incremental_assets.delta.merge import _extent, key_bounds
 from incremental_assets.delta.overwrite import _changes
 from incremental_assets.delta.sql import key_text, scope_predicate
 from incremental_assets.delta.store import folder_at
@@ -120,9 +120,7 @@ def test_spark_gets_the_values_as_they_are_and_makes_the_same_texts_of_keys(spar
         by_spark = [row[0] for row in frame.selectExpr(key_text("k", type_)).collect()]
         if type_ not in ("float", "double"):
             assert [text for (text,) in key_texts(rows)] == by_spark
-        bounds = _extent(frame, ["k"], type_)[2]
-        if bounds is not None:
-            assert bounds_of(rows.column("k")) == bounds.values
+        assert key_bounds(bounds_of(rows.column("k")), type_) == _extent(frame, "k", type_)[1]
     if type_ in ("float", "double"):  # another spelling of the same number: PostgreSQL reads both
         finite = [(float(ours), float(theirs)) for (ours,), theirs in zip(key_texts(rows), by_spark, strict=True) if theirs != "NaN"]
         assert all(ours == theirs for ours, theirs in finite)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from incremental_assets.core.container import Engine
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.window import Window
 from incremental_assets.databases.definition import DatastoreSettings
@@ -30,12 +31,20 @@ MOST_LOCAL_ROWS = 300_000
 """Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
 MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
+MOST_MERGED_ROWS, MOST_MERGED_BYTES = 3_000_000, 192 << 20
+"""The same of rows that are merged. More are not read into files, but by Spark for a MERGE, which takes two to three times as long."""
 _BY_KEY = "they are read by ranges of the primary key"
 
 
-def may_be_local(engine: Engine, rows: int) -> bool:
-    """Whether so many rows are read by this process, if nothing else is against it."""
-    return rows <= MOST_LOCAL_ROWS and why_spark_reads(engine) is None and not are_read_into_files(engine)
+def may_be_local(plan: TablePlan, rows: int) -> bool:
+    """Whether so many rows of a plan are read by this process, if nothing else is against it."""
+    engine, most = plan.container.engine, MOST_MERGED_ROWS if _are_merged(plan) else MOST_LOCAL_ROWS
+    return rows <= most and why_spark_reads(engine) is None and not are_read_into_files(engine)
+
+
+def _are_merged(plan: TablePlan) -> bool:
+    """Whether the rows are written by their keys into a table that has rows, as far as the plan knows."""
+    return plan.container.strategy is Strategy.UPSERT and plan.state is not None and plan.state.watermark is not None and not plan.whole
 
 
 def may_be_in_files_here(engine: Engine) -> bool:
@@ -104,12 +113,12 @@ class TableRows(BatchRows):
     @functools.cached_property
     def _local(self) -> pa.Table | str:
         """The rows, or why this process does not read them."""
-        engine = self._plan.container.engine
-        if not may_be_local(engine, self._source.estimate(self._read.windows, self._read.include_nulls)):
-            return why_spark_reads(engine) or "there are many rows"
+        plan = self._plan
+        if not may_be_local(plan, self._source.estimate(self._read.windows, self._read.include_nulls)):
+            return why_spark_reads(plan.container.engine) or "there are many rows"
         if self._is_read_by_key:
             return _BY_KEY
-        found = self._snapshot.local(self._read, MOST_LOCAL_BYTES)
+        found = self._snapshot.local(self._read, MOST_MERGED_BYTES if _are_merged(plan) else MOST_LOCAL_BYTES)
         return "they take much memory, or have values that only Spark reads" if found is None else found
 
     @functools.cached_property

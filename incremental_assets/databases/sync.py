@@ -117,7 +117,7 @@ class TableSync(ContainerSync):
         return may_be and not is_read_by_key(plan, source, self._definition.settings.rows_a_window)
 
     def _has_few_rows(self) -> bool:
-        return may_be_local(self._plan.container.engine, self._source.estimate(self._plan.windows, self._plan.include_nulls))
+        return may_be_local(self._plan, self._source.estimate(self._plan.windows, self._plan.include_nulls))
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan

@@ -111,7 +111,7 @@ def plan_files(session: Callable[[], "SparkSession"], table: LakeTable, head: He
     rows = write_batch.rows.in_files()
     _expect_none(why_spark_reads(engine))
     if by_tasks and write_batch.expected < least:
-        raise NotHere("there are few rows")
+        raise NotHere("they are too few for tasks of Spark")
     _expect_none(reason_against(table, head, write_batch))
     spark = session() if by_tasks else None
     _expect_none(rows.reason_against(spark, table.address))

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
+MOST_OLD_MERGED_ROWS = 3_000_000
+"""The same where rows are merged, of which more are read here, too (``databases.rows``)."""
 FEW_BYTES = 16 << 20
 """Up to ``FEW_ROWS`` rows of this size are sent to Spark faster than it finds them by itself: it reads a table's log by queries."""
 ONE_PART_ROWS = 10_000
@@ -175,7 +177,7 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
-        reading = thread.submit(rows_of_lake, table, head, write_batch) if write_batch.expected <= MOST_OLD_ROWS else None
+        reading = thread.submit(rows_of_lake, table, head, write_batch) if write_batch.expected <= _most_old_rows(write_batch) else None
         new = write_batch.rows.local()
         if is_upsert and not has_unique_keys(new, key):
             raise NotHere("a key is NULL, or came twice")
@@ -258,9 +260,9 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     """The rows of the table that the batch replaces, with the types of the batch's rows.
 
     Raises NotHere if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
-    ``MOST_OLD_ROWS`` or ``MOST_OLD_BYTES``.
+    ``MOST_OLD_ROWS``, of an upsert ``MOST_OLD_MERGED_ROWS``, or ``MOST_OLD_BYTES``.
     """
-    replaced = write_batch.read
+    replaced, most = write_batch.read, _most_old_rows(write_batch)
     schema = arrow_schema(head.columns)
     delta = None if schema is None else described_here(table, head.version)
     if schema is None or delta is None:
@@ -269,21 +271,25 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
         raise NotHere("the table has other columns than the source")
     try:
         if isinstance(replaced, OfFiles):
-            found = _of_files(table, delta, schema, replaced)
+            found = _of_files(table, delta, schema, replaced, most)
         elif isinstance(replaced, InWindows):
-            found = _in_windows(table, delta, head, schema, replaced)
+            found = _in_windows(table, delta, head, schema, replaced, most)
         else:
             raise NotHere("the rows are written by their keys")
     except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         raise NotHere("the lake's rows could not be read") from error
-    if found is None or found.num_rows > MOST_OLD_ROWS:
+    if found is None or found.num_rows > most:
         raise NotHere("the lake has many rows in their place")
     return found.cast(schema)
 
 
-def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Schema, replaced: InWindows) -> pa.Table | None:
-    """The rows, or more than ``MOST_OLD_ROWS`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError and NotHere."""
+def _most_old_rows(write_batch: WriteBatch) -> int:
+    return MOST_OLD_MERGED_ROWS if write_batch.container.strategy is Strategy.UPSERT else MOST_OLD_ROWS
+
+
+def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Schema, replaced: InWindows, most: int) -> pa.Table | None:
+    """The rows, or more than ``most`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError and NotHere."""
     condition = "true"
     if replaced.of is not None:
         if not is_expressible(delta, replaced.of, replaced.windows):
@@ -292,30 +298,30 @@ def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Sche
         meant = RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls)
         # The engine reads files with deletion vectors as a whole, and on an object store a small file by four requests.
         if there is not None and there.live:
-            return _read_out(there, schema, meant)
+            return _read_out(there, schema, meant, most)
         if there is not None and table.is_on_store and size_of(there.that_may_have(meant)) <= READ_WHOLE:
             with contextlib.suppress(pa.ArrowException):  # the engine reads more types of Parquet
-                return _read_out(there, schema, meant)
+                return _read_out(there, schema, meant, most)
         condition = window_condition(replaced.of, replaced.windows, replaced.include_nulls)
     readable = readable_here(table, head.version)
     if readable is None:
         raise NotHere("the table has what only Spark reads rightly")
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
-    return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
+    return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {most + 1}', MOST_OLD_BYTES)
 
 
-def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles) -> pa.Table | None:
+def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles, most: int) -> pa.Table | None:
     """The same of the rows of files of the source."""
     there, meant = LocalFiles.of(delta, folder_at(table.address)), of_files(replaced.keys)
     if there is None or size_of(there.that_may_have(meant)) > MOST_SEARCHED_BYTES:
         raise NotHere("many files of the lake would have to be searched")
-    return _read_out(there, schema, meant)
+    return _read_out(there, schema, meant, most)
 
 
-def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows) -> pa.Table | None:
+def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows, most: int) -> pa.Table | None:
     """These rows out of the table's files themselves; None if they are too many. Raises pa.ArrowException, and what ``Folder`` raises."""
     hits = there.hits(there.that_may_have(meant), schema, meant)
-    if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
+    if sum(one.among.true_count for one in hits.values()) > most:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]
     for file, one in hits.items():

@@ -1,8 +1,7 @@
 """Writes a write batch by the strategy ``upsert``: one commit that inserts, updates and deletes rows by the primary key.
 
 Belongs here: the MERGE statement, the choice of the rows that need no write, and the lookup of keys that are missing from the read. Does
-not belong: the decision when to merge (``write``), or the write that takes the place of a MERGE where nothing is deleted
-(``replace_using``).
+not belong: the decision when to merge (``choose``).
 
 A key that the table has in the windows, and that the read did not return, is looked up in the same snapshot of the source. If the source
 still has it, its identifier has moved out of the windows, and the row is merged as it is now. If not, the row is deleted.
@@ -23,7 +22,6 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame, sent_or_read
-from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.touched_partitions import partitions_touched
@@ -89,7 +87,7 @@ def merge_keys(
     """
     nothing = spark.sql(f"SELECT * FROM {table.sql_name} WHERE false")
     missing = local_frame(spark, gone) if gone.num_rows else None
-    return _write(spark, table, head, write_batch, _Compared(0, False, None, nothing, missing, list(there)), lambda: nothing, "false")
+    return _write(spark, table, head, write_batch, _Compared(0, None, nothing, missing, list(there)), lambda: nothing, "false")
 
 
 def _write(
@@ -133,31 +131,22 @@ def _write(
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.lake_key), f"true AS {GONE}"))
         # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
         bounds = bounds if gone is None else None
-        by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.lake_key, dict(shape))
-        if by_replace_using and bounds is not None:
-            by_replace_using = not skips_files(table, container.lake_key[0], *bounds.values)
-        statement = None
-        if not by_replace_using:
-            statement = merge_statement(table, container.lake_key, names, source, bounds, write_batch.deleted_at)
+        statement = merge_statement(table, container.lake_key, names, source, bounds, write_batch.deleted_at)
         values = None
         if container.partitioned_on is not None:  # else the windows of the batch tell it
             old, new = spark.sql(f"SELECT * FROM {table.sql_name}"), source.where(f"NOT {GONE}")
             values = partitions_touched(container, source.selectExpr(*map(quote, container.lake_key)), old, new)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
-        if statement is None:
-            replace_using(table, container.lake_key, names, source, write_batch.commit_metadata)
-        else:
-            run_merge(spark, statement, write_batch.commit_metadata)
+        run_merge(spark, statement, write_batch.commit_metadata)
     finally:
         for rows_held in held:
             rows_held.release()
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
-    inserted, updated, deleted = changes(metrics) if by_replace_using else (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
-    way = Way.REPLACE_USING if by_replace_using else Way.MERGE
+    inserted, updated, deleted = (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
     counts = rows, inserted, updated - marked, deleted + marked
-    return WriteResult(*counts, after.version, after.version, way, By.SPARK, axis_values=values)
+    return WriteResult(*counts, after.version, after.version, Way.MERGE, By.SPARK, axis_values=values)
 
 
 def merge_statement(
@@ -165,7 +154,7 @@ def merge_statement(
     keys: Sequence[str],
     columns: Sequence[str],
     source: "DataFrame",
-    bounds: "KeyBounds | None",
+    bounds: tuple[str, str] | None,
     deleted_at: int | None = None,
 ) -> str:
     """The MERGE of the source's rows into the table. ``bounds``: between which the first key column of all these rows lies.
@@ -175,7 +164,7 @@ def merge_statement(
     source.createOrReplaceTempView(_SOURCE)
     on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in keys)
     if bounds is not None:
-        on += f" AND t.{quote(keys[0])} BETWEEN {bounds.literals[0]} AND {bounds.literals[1]}"
+        on += f" AND t.{quote(keys[0])} BETWEEN {bounds[0]} AND {bounds[1]}"
     sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in columns)
     values = ", ".join(f"s.{quote(name)}" for name in columns)
     removed = "DELETE" if deleted_at is None else f"UPDATE SET t.{quote(MARK.name)} = timestamp_micros({int(deleted_at)})"
@@ -198,25 +187,16 @@ def run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[st
 
 
 @dataclass(frozen=True)
-class KeyBounds:
-    """The lowest and the highest value of the key's first column, as texts (``key_text``) and as literals of Spark SQL."""
-
-    values: tuple[str, str]
-    literals: tuple[str, str]
-
-
-@dataclass(frozen=True)
 class _Compared:
     """The rows read, compared with those of the lake in the same windows.
 
-    ``rows``: how many were read. ``are_unique``: their keys are unique and not NULL. ``bounds``: those of the key's first column; None if
-    they are not known. ``changed``: the rows for which the lake has no equal row. ``missing``: the keys that the lake has in the windows
-    and the read did not return; None if there are none. ``still_there``: those of them that the source still has, as texts (``key_text``).
+    ``rows``: how many were read. ``bounds``: see ``key_bounds``. ``changed``: the rows for which the lake has no equal row.
+    ``missing``: the keys that the lake has in the windows and the read did not return; None if there are none. ``still_there``: those
+    of them that the source still has, as texts (``key_text``).
     """
 
     rows: int
-    are_unique: bool
-    bounds: KeyBounds | None
+    bounds: tuple[str, str] | None
     changed: "DataFrame"
     missing: "DataFrame | None"
     still_there: list[tuple[str, ...]]
@@ -227,16 +207,16 @@ def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalCo
     bounds = key_bounds(bounds_of(here.new.column(first)), types[first])
     missing = local_frame(spark, found.missing) if found.missing.num_rows else None
     there, _ = still_there(write_batch, iter(key_texts(found.missing)))
-    return _Compared(here.new.num_rows, True, bounds, local_frame(spark, found.changed), missing, there)
+    return _Compared(here.new.num_rows, bounds, local_frame(spark, found.changed), missing, there)
 
 
 def _compared_by_spark(
     spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
 ) -> _Compared:
     keys = write_batch.container.lake_key
-    rows, are_unique, bounds = _extent(read, keys, dict(shape)[keys[0]])
+    rows, bounds = _extent(read, keys[0], dict(shape)[keys[0]])
     missing, there = missing_keys(spark, table, write_batch, predicate, read, dict(shape))
-    return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, there)
+    return _Compared(rows, bounds, _without_equals(spark, table, predicate, read, shape), missing, there)
 
 
 def _without_equals(
@@ -264,27 +244,27 @@ def _same(quoted: str, type_: str) -> str:
     return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
 
 
-def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bool, KeyBounds | None]:
-    """The number of rows read, whether their keys are unique and not NULL, and the bounds of the key's first column.
+def _extent(read: "DataFrame", key: str, type_: str) -> tuple[int, tuple[str, str] | None]:
+    """The number of rows read, and the bounds of the key's first column, which is of this type.
 
-    ``type_``: the type of that column. The bounds are None if there are no rows, or if a value of this type cannot be written exactly as a
-    literal.
+    The bounds are those of ``key_bounds``.
     """
-    as_text, first = key_text("{}", type_), quote(keys[0])
-    distinct = f"count(DISTINCT {', '.join(map(quote, keys))})"  # it leaves out each key of which a part is NULL
-    low, high = as_text.format(f"min({first})"), as_text.format(f"max({first})")
-    rows, unique, *ends = read.selectExpr("count(*)", distinct, low, high).collect()[0]
-    return int(rows), rows == unique, key_bounds(ends, type_)
+    as_text, first = key_text("{}", type_), quote(key)
+    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({first})"), as_text.format(f"max({first})")).collect()[0]
+    return int(rows), key_bounds(ends, type_)
 
 
-def key_bounds(ends: Sequence[str | None], type_: str) -> KeyBounds | None:
-    """The bounds of the two texts; None without rows, or if a value of this type cannot be written exactly as a literal."""
+def key_bounds(ends: Sequence[str | None], type_: str) -> tuple[str, str] | None:
+    """The lowest and the highest value of a column of this type, given as texts (``key_text``), as literals of Spark SQL.
+
+    None without rows, or if a value of this type cannot be written exactly as a literal.
+    """
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
     shown = [end for end in ends if end is not None and len(end) <= 200 and end.isprintable()]
     if literal is None or len(shown) < 2:
         return None
     low, high = (text(end) if type_ == "string" else literal.format(end) for end in shown)
-    return KeyBounds((shown[0], shown[1]), (low, high))
+    return low, high
 
 
 _LITERALS = {

@@ -16,7 +16,7 @@ from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.delta.errors import first_line
 from incremental_assets.delta.guards import expr
-from incremental_assets.delta.merge import KeyBounds, key_bounds
+from incremental_assets.delta.merge import key_bounds
 from incremental_assets.delta.sql import key_text, partition_value
 from incremental_assets.delta.table import Head
 from incremental_assets.spark.exceptions import spark_exception
@@ -172,7 +172,7 @@ def refused_outside(label: str, partitioned: Partitioned, which: str, example: S
     )
 
 
-def expect_keys(fitted: FittedFrame, keys: Sequence[str], rows: "DataFrame") -> Sequence[KeyBounds | None]:
+def expect_keys(fitted: FittedFrame, keys: Sequence[str], rows: "DataFrame") -> Sequence[tuple[str, str] | None]:
     """Raises FrameRefused if a key is NULL in some of the ``rows``, or if two of them have the same keys.
 
     Returns the bounds of each key's values, or None for a key whose bounds are not known.

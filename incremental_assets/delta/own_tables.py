@@ -18,7 +18,7 @@ from incremental_assets.core.own_write import OwnWrite, WriteMode
 from incremental_assets.core.schema import Evolution
 from incremental_assets.delta.evolve import MAPPING, allow_names, allow_types, are_mapped, evolve_table
 from incremental_assets.delta.guards import newest
-from incremental_assets.delta.merge import KeyBounds, run_merge
+from incremental_assets.delta.merge import run_merge
 from incremental_assets.delta.own_frames import FittedFrame, Partitioned, expect_keys, outside, refused_outside
 from incremental_assets.delta.table import Commit, Head, LakeTable
 from incremental_assets.spark.exceptions import spark_exception
@@ -160,17 +160,13 @@ def _expect_inside(write: FrameWrite, rows: "DataFrame") -> None:
         raise refused
 
 
-def _merge_statement(table: LakeTable, keys: Sequence[str], bounds: Sequence[KeyBounds | None]) -> str:
+def _merge_statement(table: LakeTable, keys: Sequence[str], bounds: Sequence[tuple[str, str] | None]) -> str:
     """The MERGE of the rows into the table. Columns that the rows do not have keep their values, and are NULL in new rows.
 
     ``bounds``: those of each key's values; with them, Delta reads only files that may have such keys.
     """
     same = [f"t.{quote(name)} = s.{quote(name)}" for name in keys]
-    within = [
-        f"t.{quote(name)} BETWEEN {bound.literals[0]} AND {bound.literals[1]}"
-        for name, bound in zip(keys, bounds, strict=True)
-        if bound is not None
-    ]
+    within = [f"t.{quote(name)} BETWEEN {bound[0]} AND {bound[1]}" for name, bound in zip(keys, bounds, strict=True) if bound is not None]
     return (
         f"MERGE WITH SCHEMA EVOLUTION INTO {table.sql_name} t USING {_SOURCE} s ON {' AND '.join([*same, *within])} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

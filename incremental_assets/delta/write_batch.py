@@ -245,7 +245,6 @@ class Way(Enum):
     MARK_ROWS = "mark rows"
     REPLACE_ALL = "replace all"
     REPLACE_WHERE = "replaceWhere"
-    REPLACE_USING = "replaceUsing"
     MERGE = "MERGE"
 
 
