@@ -252,6 +252,18 @@ def test_a_proxy_of_the_environment_is_not_used(state: Path, monkeypatch: pytest
 
 
 # ------------------------------------------------------------------------------------------------ another server
+def test_a_store_that_was_never_tried_is_named_before_the_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who puts a lake there would take it for tried, as the one on S3 is."""
+    monkeypatch.setenv(launch.CONF, "no setting")
+    for lake, named in (("s3://bucket/lake", False), ("gs://bucket/lake", True)):
+        monkeypatch.setenv(launch.LAKE, lake)
+        with pytest.raises(SparkUnavailable):
+            ensure_server(tmp_path)
+        assert ("A lake on Google Cloud Storage was not tried" in caplog.text) is named
+
+
 def test_spark_remote_is_used_when_it_is_set(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a project that has outgrown one machine cannot be moved to a cluster."""
     monkeypatch.setenv("SPARK_REMOTE", ensure_server(state))

@@ -177,6 +177,11 @@ def stores() -> list[str]:
     return [kind for kind in CONNECTORS if kind in asked_for and CONNECTORS[kind].artifact not in own]
 
 
+def untried_store() -> str | None:
+    """The kind of store that the lake is on, if this version was not tried with it."""
+    return "Google Cloud Storage" if os.environ.get(LAKE, "").startswith("gs://") else None
+
+
 def connector() -> tuple[str, ...]:
     """The Maven coordinates of the connectors for ``stores``."""
     return tuple(coordinate for kind in stores() for coordinate in CONNECTORS[kind].coordinates)

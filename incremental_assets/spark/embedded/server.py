@@ -209,6 +209,8 @@ def _lacks_connector(record: Record) -> bool:
 
 
 def _start(home: Home) -> Record:
+    if (store := launch.untried_store()) is not None:
+        log.warning("A lake on %s was not tried with this version. What is known of it is in docs/object-stores.md.", store)
     # These calls find Java, fetch the JARs and read the user's settings. The supervisor does the same, but here the user sees the errors.
     launch.settings(home.folder)
     launch.java()
