@@ -10,16 +10,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
+from incremental_assets.databases import rows
 from incremental_assets.databases.postgres import infinite
 from incremental_assets.databases.postgres.arrow_threads import a_core
-from incremental_assets.delta import write
+from incremental_assets.delta import add_files, choose, write
 from incremental_assets.delta.engine import READ_BY
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.delta.write_batch import WriteResult
 from incremental_assets.spark.session import ensure_server, open_session
 
 MakeProject = Callable[..., Project]
@@ -76,12 +80,12 @@ def test_a_value_without_type_that_a_sample_has_missed(arrow: MakeProject, monke
     monkeypatch.setenv(READ_BY, read_by)
     monkeypatch.setattr(infinite, "SAMPLED_PAGES", 0.0)
     made = arrow(incremental=["public.t:id:integer", "public.windows:id:integer"], load_rows=3000)
-    for name, rows in (("t", 2000), ("windows", 9000)):
+    for name, count in (("t", 2000), ("windows", 9000)):
         made.execute(f"""create table {name} (id int primary key, until date, seen timestamptz, price numeric(8,2), ended date);
-            insert into {name} select i, '2026-01-01', '2026-01-01', 1.25, 'infinity' from generate_series(1, {rows}) i;
-            update {name} set ended = '2026-02-01' where id < {rows};
-            update {name} set until = '-infinity' where id = {rows}; update {name} set price = 'NaN' where id = {rows} - 1;
-            update {name} set seen = 'infinity' where id = {rows} - 2; analyze {name}""")
+            insert into {name} select i, '2026-01-01', '2026-01-01', 1.25, 'infinity' from generate_series(1, {count}) i;
+            update {name} set ended = '2026-02-01' where id < {count};
+            update {name} set until = '-infinity' where id = {count}; update {name} set price = 'NaN' where id = {count} - 1;
+            update {name} set seen = 'infinity' where id = {count} - 2; analyze {name}""")
     for name, line in made.sync().items():
         assert line["status"] == "synced" and "carried as text" in line["message"], line["message"]
         assert "until, seen, price, ended" in line["message"]
@@ -204,6 +208,31 @@ def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject
     assert kinds[0] == "files" and kinds.count("files") > 1 and "Spark" in kinds, kinds
     made.execute("insert into t select i, 'later' from generate_series(1001, 1010) i; update t set note = 'changed' where id > 990")
     made.one("t")
+    made.assert_equal("t")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_load_in_windows_replaces_the_lag_without_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch, moved: bool) -> None:
+    """Each window would wait for Spark because of some rows of the lag; or a row that has moved from them to the rest would be gone."""
+    monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 200)
+    monkeypatch.setattr(add_files, "LEAST_ROWS", 0)
+    made = project(incremental=["public.t:at:integer"], containers={"t": {"safety_lag": 50}}, load_rows=500)
+    made.execute("""create table t (id int primary key, at int not null, note text);
+        insert into t select i, i, 'n' || i from generate_series(1, 1000) i; analyze t""")
+    adds, real = list[int](), choose.add_files
+
+    def watched(*args: Any) -> WriteResult:
+        adds.append(1)
+        outcome = real(*args)
+        if moved and len(adds) == 1:
+            made.execute("update t set at = 990 where at = 490; update t set note = 'changed' where at = 480")
+        return outcome
+
+    monkeypatch.setattr(choose, "add_files", watched)
+    if not moved:
+        monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
+    assert made.one("t")["rows_read"] > 1000
+    assert len(adds) > 1
     made.assert_equal("t")
 
 

@@ -61,7 +61,7 @@ class OneReaderSnapshot(ABC):
         return pa.concat_tables(tables)
 
     def in_files(self, read: WindowRead) -> FilesByOneReader:
-        return FilesByOneReader(self._batches, self._frame, read.windows, read.include_nulls)
+        return FilesByOneReader(self._batches, read.windows, read.include_nulls)
 
     @property
     def why_no_ranges(self) -> str:

@@ -73,7 +73,8 @@ class TableRows(BatchRows):
     ) -> None:
         self._plan, self._source, self._snapshot, self._partitions = plan, source, snapshot, partitions
         self._read = WindowRead(windows, include_nulls, highest, source.free_connections(settings.max_source_connections))
-        self._most, self._log = settings.rows_a_window, log
+        self._settings, self._log = settings, log
+        self._all_windows = windows
         self._kept: list[PersistedRows] = []
         self.messages: list[str] = []
 
@@ -90,12 +91,18 @@ class TableRows(BatchRows):
             raise NotHere(_BY_KEY)
         return self._in_files or super().in_files()
 
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "TableRows":
+        plan, source, highest = self._plan, self._source, self._read.highest
+        part = TableRows(plan, source, self._snapshot, self._partitions, self._settings, windows, include_nulls, highest, self._log)
+        part._all_windows = self._all_windows
+        return part
+
     def still_there(self) -> None:
         self._source.still_there()
 
     def emptied(self) -> Sequence[Window]:
         """See ``BatchRows``. If several partitions are refreshed, each is checked by itself; otherwise it is all windows or none."""
-        plan, partitions, windows = self._plan, self._partitions, self._read.windows
+        plan, partitions, windows = self._plan, self._partitions, self._all_windows
         keys, identifier = plan.request.keys, plan.reading.identifier
         is_apart = plan.container.partitioned_on is not None and not plan.by_partition
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole or is_apart:
@@ -127,14 +134,14 @@ class TableRows(BatchRows):
 
     @functools.cached_property
     def _is_read_by_key(self) -> bool:
-        return is_read_by_key(self._plan, self._source, self._most)
+        return is_read_by_key(self._plan, self._source, self._settings.rows_a_window)
 
     def _by_key_ranges(self, spark: "SparkSession") -> "DataFrame":
         """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
 
         The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
         """
-        container, most = self._plan.container, self._most
+        container, most = self._plan.container, self._settings.rows_a_window
         ranges = self._snapshot.key_ranges(most, self._read.most_readers)
         if len(ranges) < 2:
             self.messages.append(f"more than {most:,} rows were read in one snapshot, as {self._snapshot.why_no_ranges}")

@@ -68,22 +68,15 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 class FilesByOneReader:
     """The ``RowsInFiles`` of some windows of a container. It is used inside the snapshot.
 
-    ``batches`` reads rows. ``as_frame``: reads them for Spark instead.
+    ``batches`` reads rows.
     """
 
     batches: Batches
-    as_frame: "Callable[[SparkSession, Sequence[Window], bool], DataFrame]"
     windows: Sequence[Window]
     include_nulls: bool
 
     def reason_against(self, spark: "SparkSession | None", folder: str) -> str | None:
         return None
-
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "FilesByOneReader":
-        return FilesByOneReader(self.batches, self.as_frame, windows, include_nulls)
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        return self.as_frame(spark, self.windows, self.include_nulls)
 
     def write(self, spark: "SparkSession | None", target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         writer: FilesWriter | None = None

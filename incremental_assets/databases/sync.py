@@ -17,6 +17,7 @@ from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import left_by_audit, message
@@ -111,7 +112,8 @@ class TableSync(ContainerSync):
     def _is_loaded_here(self) -> bool:
         """Whether this process loads all rows of the table into files, as far as that is known before they are read."""
         plan, source = self._plan, self._source
-        if not (self._whole or self._base_version is None) or plan.container.options.cluster:
+        is_merged = plan.container.strategy is Strategy.UPSERT and not (self._whole or self._base_version is None)
+        if not (plan.whole or plan.base_version is None) or is_merged or plan.container.options.cluster:
             return False
         may_be = may_be_in_files_here(plan.container.engine) and source.reads_into_files
         return may_be and not is_read_by_key(plan, source, self._definition.settings.rows_a_window)

@@ -19,58 +19,25 @@ from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.counts import rows_in_windows
 from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
-from incremental_assets.delta.guards import expect_unmoved, newest
-from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import BatchRows, By, InWindows, NotHere, RowsInFiles, Way, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import By, InWindows, NotHere, RowsInFiles, Way, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.dataframe import DataFrame
 
 LEAST_ROWS = 100_000
 """Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two, and get no commit of their own."""
 
 
 def add_files(
-    session: Callable[[], "SparkSession"],
-    table: LakeTable,
-    head: Head,
-    write_batch: WriteBatch,
-    log_info: Callable[[str], None],
-    report: Callable[[int], None],
+    table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None], report: Callable[[int], None]
 ) -> WriteResult:
-    """Writes a batch as files.
+    """Reads the rows of ``choice.added`` into files, and commits these.
 
-    ``session`` returns a Spark session, and is called only if Spark is needed. ``log_info`` gets messages for the user, and ``report``
-    the numbers of rows that this process has read. Raises NotHere if the rule does not permit it, ConcurrentWriteError if the table is no
-    longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
+    ``log_info`` gets messages for the user, and ``report`` the numbers of rows that this process has read. Raises ConcurrentWriteError if
+    the table is no longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
-    found = plan_files(session, table, head, write_batch)
-    if found.replaced is None:
-        return _add(table, head, write_batch, found, log_info, report)
-    # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
-    # still the old one: the next sync finds these rows in the table and replaces them.
-    before = overwrite(session(), table, head, found.replaced, read_apart=write_batch.windows)
-    after = _add(table, newest(table), write_batch, found, log_info, report)
-    return replace(
-        after,
-        rows_read=before.rows_read + after.rows_read,
-        rows_inserted=None if before.rows_inserted is None else before.rows_inserted + after.rows_read,
-        rows_updated=before.rows_updated,
-        rows_deleted=before.rows_deleted,
-    )
-
-
-def _add(
-    table: LakeTable,
-    head: Head,
-    write_batch: WriteBatch,
-    choice: "Choice",
-    log_info: Callable[[str], None],
-    report: Callable[[int], None],
-) -> WriteResult:
     target = target_of(_absolute(table.address), head, write_batch)
     files = choice.added.write(choice.tasks_of, target, report)
     _expect_there(table, files)
@@ -161,29 +128,9 @@ def _beside_rows(
     below, above = _divided(write_batch.windows, None if highest is None else highest + 1)
     if not above or write_batch.expected - count < least:
         raise NotHere("most of the rows replace others")
-    below_rows = _RowsBelow(write_batch.rows, rows.part(below, write_batch.include_nulls))
-    part = replace(write_batch, replaces=replace(read, windows=below), expected=count, rows=below_rows)
-    return Choice(rows.part(above, False), replaced=part)
-
-
-@dataclass(frozen=True)
-class _RowsBelow(BatchRows):
-    """The ``BatchRows`` of the part of a batch that replaces rows. ``whole``: the rows of the batch; ``part``: those of this part."""
-
-    whole: BatchRows
-    part: RowsInFiles
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        return self.part.frame(spark)
-
-    def local(self) -> "pa.Table":
-        raise NotHere("they are read through JDBC")
-
-    def still_there(self) -> None:
-        self.whole.still_there()
-
-    def emptied(self) -> Sequence[Window]:
-        return self.whole.emptied()
+    rows_below = write_batch.rows.part(below, write_batch.include_nulls)
+    part = replace(write_batch, replaces=replace(read, windows=below), expected=count, rows=rows_below)
+    return Choice(write_batch.rows.part(above, False).in_files(), replaced=part)
 
 
 def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, ...], tuple[Window, ...]]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from incremental_assets.core.grammar import Strategy
-from incremental_assets.delta.add_files import add_files
+from incremental_assets.core.window import Window
+from incremental_assets.delta.add_files import add_files, plan_files
 from incremental_assets.delta.changed_rows import merge_changed, write_changed_here
-from incremental_assets.delta.guards import already_there
+from incremental_assets.delta.guards import already_there, newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of
 from incremental_assets.delta.local_write import replace_here, write_here
 from incremental_assets.delta.merge import merge
@@ -34,7 +35,7 @@ class Writing:
     """A write batch on its way into its table, at the version ``head``.
 
     ``spark`` returns a session, and is called only if Spark is needed. ``log`` gets messages for the user, and ``report`` the numbers of
-    rows that this process reads.
+    rows that this process reads. ``read_apart``: windows of which the rows are read for another commit.
     """
 
     spark: "Callable[[], SparkSession]"
@@ -43,6 +44,7 @@ class Writing:
     batch: WriteBatch
     log: Callable[[str], None]
     report: Callable[[int], None]
+    read_apart: Sequence[Window] = ()
 
     @functools.cached_property
     def in_table(self) -> WriteBatch:
@@ -127,7 +129,22 @@ def few_here(writing: Writing) -> WriteResult:
 def into_files(writing: Writing) -> WriteResult:
     if isinstance(writing.compared, LocalComparison):
         raise NotHere("there are few rows")
-    return add_files(writing.spark, writing.table, writing.head, writing.batch, writing.log, writing.report)
+    table, batch = writing.table, writing.batch
+    found = plan_files(writing.spark, table, writing.head, batch)
+    if found.replaced is None:
+        return add_files(table, writing.head, batch, found, writing.log, writing.report)
+    # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
+    # still the old one: the next sync finds these rows in the table and replaces them.
+    below = replace(writing, batch=found.replaced, read_apart=batch.windows)
+    before = first_that_can(batch.container.label, (few_here, overwritten), below)
+    after = add_files(table, newest(table), batch, found, writing.log, writing.report)
+    return replace(
+        after,
+        rows_read=before.rows_read + after.rows_read,
+        rows_inserted=None if before.rows_inserted is None else before.rows_inserted + after.rows_read,
+        rows_updated=before.rows_updated,
+        rows_deleted=before.rows_deleted,
+    )
 
 
 def merged(writing: Writing) -> WriteResult:
@@ -135,7 +152,7 @@ def merged(writing: Writing) -> WriteResult:
 
 
 def overwritten(writing: Writing) -> WriteResult:
-    return overwrite(writing.spark(), writing.table, writing.head, writing.batch, _made(writing.compared))
+    return overwrite(writing.spark(), writing.table, writing.head, writing.batch, _made(writing.compared), writing.read_apart)
 
 
 def changed_here(writing: Writing) -> WriteResult:

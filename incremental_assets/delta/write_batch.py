@@ -50,6 +50,13 @@ class BatchRows(Protocol):
         """The same rows, to be read into files of the table. Raises NotHere if the source cannot do that."""
         raise NotHere("these rows cannot be read into files")
 
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "BatchRows":
+        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier. ``emptied`` stays that of all rows.
+
+        Raises NotHere if the source does not divide them.
+        """
+        raise NotHere("these rows are not divided")
+
     def still_there(self) -> None:
         """Raises SourceError if the snapshot of the source is no longer held."""
         ...
@@ -225,14 +232,6 @@ class RowsInFiles(Protocol):
 
         Raises SourceError if the source fails.
         """
-        ...
-
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "RowsInFiles":
-        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier."""
-        ...
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The rows as a DataFrame, which reads them without files."""
         ...
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import SourceError
-from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres import arrow_task
 from incremental_assets.databases.postgres.arrow_columns import reason_against_arrow, snapshot_read
 from incremental_assets.databases.postgres.arrow_task import (
@@ -24,7 +23,6 @@ from incremental_assets.databases.postgres.arrow_task import (
 )
 from incremental_assets.databases.postgres.arrow_threads import read_by_threads
 from incremental_assets.databases.postgres.cuts import file_cuts
-from incremental_assets.databases.postgres.extract import read_windows
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 from incremental_assets.databases.source import WindowRead
@@ -36,7 +34,6 @@ from incremental_assets.spark.python_packages import missing_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.dataframe import DataFrame
 
 PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql")
 """What a task imports."""
@@ -58,12 +55,6 @@ class PostgresFiles:
             return f"it is a {container.kind.value}"
         reason = reason_against_arrow(self._reader, self._carried)
         return missing_packages(spark, (*PACKAGES, *packages_of(folder))) if reason is None and spark is not None else reason
-
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "PostgresFiles":
-        return PostgresFiles(self._reader, self._carried, replace(self._read, windows=windows, include_nulls=include_nulls))
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        return read_windows(spark, self._reader, self._carried, self._read)
 
     def write(self, spark: "SparkSession | None", target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
         task = self._task(target)
