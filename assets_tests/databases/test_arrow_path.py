@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
@@ -22,7 +24,7 @@ from incremental_assets.databases.postgres.arrow_threads import a_core
 from incremental_assets.delta import add_files, choose, write
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.delta.write_batch import WriteResult
 from incremental_assets.spark.session import ensure_server, open_session
 
@@ -233,6 +235,31 @@ def test_a_load_in_windows_replaces_the_lag_without_spark(project: MakeProject, 
         monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
     assert made.one("t")["rows_read"] > 1000
     assert len(adds) > 1
+    made.assert_equal("t")
+
+
+def test_a_writer_between_the_two_commits_of_a_window_is_noticed(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host that has lost sight of this one may have added the same rows: they would be in the lake twice."""
+    monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 200)
+    monkeypatch.setattr(add_files, "LEAST_ROWS", 0)
+    made = project(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 50}}, load_rows=500)
+    made.execute("create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 1000) i; analyze t")
+    newest, real, heads, foreign = choose.newest, choose.add_files, list[int](), list[int]()
+
+    def beaten(table: LakeTable) -> Head:
+        monkeypatch.setattr(choose, "newest", newest)
+        write_deltalake(table.address, pa.table({"id": pa.array([700], pa.int32()), "note": ["n"]}), mode="append")
+        foreign.append(newest(table).version)
+        return newest(table)
+
+    def watched(table: LakeTable, head: Head, *args: Any) -> WriteResult:
+        heads.append(head.version)
+        return real(table, head, *args)
+
+    monkeypatch.setattr(choose, "newest", beaten)
+    monkeypatch.setattr(choose, "add_files", watched)
+    made.one("t")  # it is tried again
+    assert len(foreign) == 1 and foreign[0] not in heads
     made.assert_equal("t")
 
 

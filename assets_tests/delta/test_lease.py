@@ -66,6 +66,26 @@ def test_a_machine_that_was_suspended_does_not_count_as_the_holder(
             lease.expect_held()
 
 
+def test_a_slow_look_at_a_lease_does_not_make_it_older(
+    tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host whose store answers slowly, or that is suspended meanwhile, would take the lease of one that renews it all the time."""
+    looks, real = list[int](), leases._newest
+
+    def slow(table: LakeTable) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            time.sleep(3)
+            freeze(lease)  # the last renewal is as good as new
+        return real(table)
+
+    with taken(tmp_path, host("one")) as lease, monkeypatch.context() as patch:
+        patch.setattr(leases, "_newest", slow)
+        with pytest.raises(ContainerBusy), taken(tmp_path, host("two"), wait=4):
+            pass
+    assert len(looks) > 1
+
+
 def test_a_second_host_is_refused_and_sees_who_holds_the_lease(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     said: list[str] = []
     first = host("one")

@@ -38,7 +38,7 @@ from incremental_assets.delta.overwrite import _changes
 from incremental_assets.delta.sql import key_text, scope_predicate
 from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import NotHere
+from incremental_assets.delta.write_batch import BatchRows, NotHere
 from incremental_assets.spark.session import open_session
 
 D = decimal.Decimal
@@ -105,6 +105,32 @@ def test_keys_that_are_missing_and_keys_that_are_not_unique() -> None:
     assert not has_unique_keys(pa.table({"k": [0.0, -0.0]}), ["k"]), "PostgreSQL takes them for one key"
     odd = pa.table({".a": [1, 2], "b.c": [1, 1]})
     assert has_unique_keys(odd, [".a"]) and counted(odd, odd.slice(1), [".a"]) == (0, 0, 1), "pyarrow takes such names for paths"
+
+
+class _Held(BatchRows):
+    """Ten rows that this process holds, and that Spark could read."""
+
+    def local(self) -> pa.Table:
+        return pa.table({"k": list(range(10))})
+
+    def frame(self, spark: Any) -> Any:
+        return "read"
+
+    def still_there(self) -> None: ...
+
+    def emptied(self) -> Sequence[Window]:
+        return ()
+
+
+def test_many_rows_are_not_sent_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a large upsert that a MERGE has to write after all would travel with each of its queries, and to each of its tasks."""
+    monkeypatch.setattr(local_rows, "local_frame", lambda spark, rows: "sent")
+    spark: Any = None
+    assert local_rows.sent_or_read(spark, _Held()) == ("sent", True)
+    for limit in ("MOST_SENT_ROWS", "MOST_SENT_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(local_rows, limit, 9)
+            assert local_rows.sent_or_read(spark, _Held()) == ("read", False)
 
 
 @pytest.mark.parametrize("type_", VALUES)

@@ -14,8 +14,8 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window
 from incremental_assets.delta.add_files import add_files, plan_files
 from incremental_assets.delta.changed_rows import merge_changed, write_changed_here
-from incremental_assets.delta.guards import already_there, newest
-from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of
+from incremental_assets.delta.guards import already_there, moved, newest
+from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of, may_be_sent
 from incremental_assets.delta.local_write import replace_here, write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
@@ -137,7 +137,10 @@ def into_files(writing: Writing) -> WriteResult:
     # still the old one: the next sync finds these rows in the table and replaces them.
     below = replace(writing, batch=found.replaced, read_apart=batch.windows)
     before = first_that_can(batch.container.label, (few_here, overwritten), below)
-    after = add_files(table, newest(table), batch, found, writing.log, writing.report)
+    head = newest(table)
+    if table.data_commits_since(before.data_version):  # another writer may have added these rows between our two commits
+        raise moved(batch.container.label, table, "the watermark stays")
+    after = add_files(table, head, batch, found, writing.log, writing.report)
     return replace(
         after,
         rows_read=before.rows_read + after.rows_read,
@@ -169,4 +172,5 @@ def _changed(writing: Writing) -> WithKeys:
 
 
 def _made(compared: LocalComparison | NotHere) -> LocalComparison | None:
-    return compared if isinstance(compared, LocalComparison) else None
+    """The comparison for Spark, to which its rows are sent if they are few."""
+    return compared if isinstance(compared, LocalComparison) and may_be_sent(compared.new) else None

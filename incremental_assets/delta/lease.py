@@ -241,7 +241,7 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
             if holder is not None and not free:
                 now = (holder.token, state.renewed)
                 if now != seen:
-                    seen, seen_at = now, began
+                    seen, seen_at = now, _now()  # not `began`: the version may have been made while it was looked for
                 # The time is measured by this host's clock, from when this process first saw the newest version. A quarter is added as a
                 # margin.
                 free = began - seen_at > holder.seconds * 1.25

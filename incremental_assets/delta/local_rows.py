@@ -26,6 +26,7 @@ from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.delta.engine import why_spark_reads
 from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfWindows, of_files
@@ -44,6 +45,8 @@ MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
 MOST_OLD_MERGED_ROWS = 3_000_000
 """The same where rows are merged, of which more are read here, too (``databases.rows``)."""
+MOST_SENT_ROWS, MOST_SENT_BYTES = 300_000, 64 << 20
+"""Up to so many rows are sent to Spark, with each query that uses them. It reads more by itself, in parts."""
 FEW_BYTES = 16 << 20
 """Up to ``FEW_ROWS`` rows of this size are sent to Spark faster than it finds them by itself: it reads a table's log by queries."""
 ONE_PART_ROWS = 10_000
@@ -173,11 +176,14 @@ def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison:
     """Compares the rows of a batch in this process. Raises NotHere if that is not possible."""
-    key = write_batch.container.lake_key
+    key, engine = write_batch.container.lake_key, write_batch.container.engine
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
+    if described_here(table, head.version) is None:
+        raise NotHere("the table has many rows, or what only Spark reads rightly")
+    may_be_read = write_batch.expected <= _most_old_rows(write_batch) and why_spark_reads(engine) is None
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
-        reading = thread.submit(rows_of_lake, table, head, write_batch) if write_batch.expected <= _most_old_rows(write_batch) else None
+        reading = thread.submit(rows_of_lake, table, head, write_batch) if may_be_read else None
         new = write_batch.rows.local()
         if is_upsert and not has_unique_keys(new, key):
             raise NotHere("a key is NULL, or came twice")
@@ -229,10 +235,16 @@ def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
 
 def sent_or_read(spark: "SparkSession", rows: BatchRows) -> "tuple[DataFrame, bool]":
     """The rows of a batch for Spark, and whether this process sends them; otherwise Spark reads them with each query."""
-    try:
-        return local_frame(spark, rows.local()), True
-    except NotHere:
-        return rows.frame(spark), False
+    with contextlib.suppress(NotHere):
+        local = rows.local()
+        if may_be_sent(local):
+            return local_frame(spark, local), True
+    return rows.frame(spark), False
+
+
+def may_be_sent(rows: pa.Table) -> bool:
+    """Whether this process sends the rows to Spark."""
+    return rows.num_rows <= MOST_SENT_ROWS and rows.nbytes <= MOST_SENT_BYTES
 
 
 def few_rows(

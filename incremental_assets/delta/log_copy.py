@@ -34,7 +34,9 @@ _LAST = "_delta_log/_last_checkpoint"
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
 _VERSION = re.compile(r"_delta_log/(\d{20})\.json")
 _MOST_FILES = 40
-"""A copy that follows a table has so many objects at most; then it is made anew, from the newest checkpoint."""
+"""A copy that has so many objects of the log follows no further, and is made anew from the newest checkpoint."""
+_MOST_VECTORS = 100
+"""So many files of deletion vectors are brought at once."""
 _MOST_BYTES = 32 << 20
 """A checkpoint with more bytes is not copied."""
 _VECTORS = "deletionVectors"
@@ -70,13 +72,13 @@ class LogCopy:
         Raises as ``Folder`` does.
         """
         first, names = self.version + 1, {version_file(number): file for number, file in files.items()}
-        follow = list(files) == list(range(first, first + len(files))) and len(self.files) + len(names) <= _MOST_FILES
+        follow = list(files) == list(range(first, first + len(files))) and not self._is_full and len(names) <= _MOST_FILES
         return copy_of(self.folder, {**self.files, **names}, self) if follow else None
 
     def follow(self, own: Put) -> bool:
         """Brings the copy to the version after its own, which this process has put. Returns False if it stays as it is, as it has grown too
         large, or would not be complete. Raises DeltaError, and as ``Folder`` does."""
-        if len(self.files) >= _MOST_FILES:
+        if self._is_full:
             return False
         if _VECTORS in (self.delta.protocol().reader_features or ()):
             named = [add["deletionVector"] for action in actions_in(own.content) if "deletionVector" in (add := action.get("add", {}))]
@@ -101,14 +103,24 @@ class LogCopy:
     def _bring(self, vectors: Sequence[Mapping[str, Any]]) -> bool:
         """Brings the files of these vectors that are not there yet."""
         try:
-            for name in {name for vector in vectors if (name := vector_file(vector)) is not None} - set(self.files):
-                content, self.files[name] = self.folder.get_known(name, _MOST_BYTES)
-                _write(self._here, {name: content})
-                self._keep({name: content})
+            names = sorted({name for vector in vectors if (name := vector_file(vector)) is not None} - set(self.files))
+            if len(names) > _MOST_VECTORS:
+                raise ValueError(f"{len(names)} files have its deletion vectors")
+            with ThreadPoolExecutor(8) as threads:
+                found = dict(zip(names, threads.map(lambda name: self.folder.get_known(name, _MOST_BYTES), names), strict=True))
         except (FileNotFoundError, ValueError) as error:
             log.debug("%s: its log is not copied: %s", self.folder.address, error)
             return False
+        if found:
+            contents = {name: content for name, (content, _) in found.items()}
+            self.files |= {name: file for name, (_, file) in found.items()}
+            _write(self._here, contents)
+            self._keep(contents)
         return True
+
+    @property
+    def _is_full(self) -> bool:
+        return sum(name.startswith("_delta_log/") for name in self.files) >= _MOST_FILES
 
     def make_checkpoint(self) -> None:
         """Makes a checkpoint of the version in the table itself. Raises DeltaError, and as ``Folder`` does."""
@@ -142,9 +154,11 @@ def copy_of(folder: StoreFolder, files: Mapping[str, str] | None = None, before:
     try:
         copy = LogCopy(folder, dict(names), DeltaTable(str(here)), here)
         weakref.finalize(copy.delta, shutil.rmtree, here, ignore_errors=True)
-        copy._keep(found)
         is_known = version_file(copy.version) in names and not set(copy.delta.protocol().reader_features or ()) - _FEATURES
-        return copy if is_known and copy.bring_vectors() else None
+        if not is_known or not copy.bring_vectors():
+            return None
+        copy._keep(found)
+        return copy
     except (DeltaError, OSError, ValueError) as error:
         shutil.rmtree(here, ignore_errors=True)
         log.debug("%s: its log is not copied: %s", folder.address, error)
