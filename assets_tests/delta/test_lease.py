@@ -75,7 +75,7 @@ def test_a_slow_look_at_a_lease_does_not_make_it_older(
     def slow(table: LakeTable) -> object:
         looks.append(1)
         if len(looks) == 1:
-            time.sleep(3)
+            time.sleep(3)  # longer than the lease is valid
             freeze(lease)  # the last renewal is as good as new
         return real(table)
 
