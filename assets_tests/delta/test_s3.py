@@ -21,7 +21,7 @@ from assets_tests.dagster.test_adopt import adopted
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ContainerBusy, LakeError, SourceError, SourceInterrupted, SourceUnreachable, store_remedy
 from incremental_assets.core.files import encode_path
-from incremental_assets.databases.postgres import arrow_files
+from incremental_assets.databases.postgres import source
 from incremental_assets.delta import local_write, store
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
@@ -319,12 +319,12 @@ def test_tasks_of_spark_write_to_a_lake_on_s3_themselves(
 ) -> None:
     """Otherwise each large load is read through JDBC and written by Spark, which takes twice as long as on a disk."""
     monkeypatch.setenv(READ_BY, "arrow")
-    monkeypatch.setattr(arrow_files, "read_windows", lambda *_: pytest.fail("it is read through JDBC"))
     shop = project(incremental=["public.visits:at:timestamp"])
     shop.lake = f"s3://{bucket}/lake"
     shop.execute("""CREATE TABLE visits (at timestamptz, page text);
         INSERT INTO visits SELECT timestamptz '2026-01-01 00:00Z' + n * interval '1 minute', 'p' || n FROM generate_series(1, 5000) n""")
-    for _ in range(2):
+    for read_by_spark in (lambda *_: pytest.fail("it is read through JDBC"), source.read_windows):
+        monkeypatch.setattr(source, "read_windows", read_by_spark)
         assert shop.one("visits")["status"] == "synced"
         assert sorted(shop.rows("visits")) == sorted(shop.source.execute(b"table visits").fetchall())
         shop.execute("""INSERT INTO visits
