@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.guards import already_there, expect_unmoved, metrics_of, newest
+from incremental_assets.delta.guards import already_there, expect_unmoved
 from incremental_assets.delta.local_rows import has_unique_keys, local_frame
 from incremental_assets.delta.local_write import write_by_key
-from incremental_assets.delta.merge import GONE, merge_statement, run_merge
+from incremental_assets.delta.merge import GONE, merge_statement, merged_since, run_merge
 from incremental_assets.delta.replaced_rows import RowsOfKeys, axis_values
 from incremental_assets.delta.sql import align
 from incremental_assets.delta.table import Head, LakeTable
@@ -78,8 +78,5 @@ def merge_changed(spark: "SparkSession", table: LakeTable, head: Head, write_bat
     write_batch.rows.still_there()
     expect_unmoved(container.label, table, head)
     run_merge(spark, merge_statement(table, key, names, source, None), write_batch.commit_metadata)
-    after = newest(table)
-    metrics = metrics_of(table, after.version) if after.version > head.version else {}
-    inserted, updated, deleted = (metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
-    counts = changed.rows.num_rows, inserted, updated, deleted
-    return WriteResult(*counts, after.version, after.version, Way.MERGE, By.SPARK, axis_values=values)
+    version, counts = merged_since(table, head)
+    return WriteResult(changed.rows.num_rows, *counts, version, version, Way.MERGE, By.SPARK, axis_values=values)

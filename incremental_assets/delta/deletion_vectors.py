@@ -23,7 +23,6 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _AS_Z85, _AS_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 """The protocol has the alphabet of ZeroMQ; Python's functions have another one for the same numbers."""
-
 _ENCODED_ID = 20
 """So many characters has the id of a file of vectors, with which its path ends. Before them there may be a folder in that of the table."""
 

@@ -142,11 +142,9 @@ def _write(
     finally:
         for rows_held in held:
             rows_held.release()
-    after = newest(table)
-    metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
-    inserted, updated, deleted = (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
+    version, (inserted, updated, deleted) = merged_since(table, head)
     counts = rows, inserted, updated - marked, deleted + marked
-    return WriteResult(*counts, after.version, after.version, Way.MERGE, By.SPARK, axis_values=values)
+    return WriteResult(*counts, version, version, Way.MERGE, By.SPARK, axis_values=values)
 
 
 def merge_statement(
@@ -184,6 +182,14 @@ def run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[st
     finally:
         with contextlib.suppress(spark_exception()):  # if the server is gone, the session and its settings are gone, too
             spark.conf.unset(USER_METADATA)
+
+
+def merged_since(table: LakeTable, head: Head) -> tuple[int, tuple[int, int, int]]:
+    """The newest version, and how many rows the MERGE that has made it has inserted, updated and deleted since the version ``head``."""
+    version = newest(table).version
+    metrics = metrics_of(table, version) if version > head.version else {}  # no new version: nothing has changed
+    inserted, updated, deleted = (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
+    return version, (inserted, updated, deleted)
 
 
 @dataclass(frozen=True)
