@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.counts import rows_in_windows
@@ -38,17 +39,24 @@ def add_files(
     ``log_info`` gets messages for the user, and ``report`` the numbers of rows that this process has read. Raises ConcurrentWriteError if
     the table is no longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
-    target = target_of(_absolute(table.address), head, write_batch)
-    files = choice.added.write(choice.tasks_of, target, report)
-    _expect_there(table, files)
-    log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
+    files = read_into_files(table, head, write_batch, choice, log_info, report)
     write_batch.rows.still_there()
     expect_unmoved(write_batch.container.label, table, head)
     commit_files(table, head, write_batch, files, replace_all=choice.replaces_all)
     count = sum(file.rows for file in files)
     changed, way = ((None, None, None), Way.REPLACE_ALL) if choice.replaces_all else ((count, 0, 0), Way.ADD_FILES)
-    by = By.PROCESS if choice.tasks_of is None else By.TASKS
-    return WriteResult(count, *changed, head.version + 1, head.version + 1, way, by)
+    return WriteResult(count, *changed, head.version + 1, head.version + 1, way, choice.by)
+
+
+def read_into_files(
+    table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None], report: Callable[[int], None]
+) -> Sequence[WrittenFile]:
+    """Reads the rows of ``choice.added`` into files of the table, which no commit names yet. Raises SourceError if the source failed."""
+    target = target_of(_absolute(table.address), head, write_batch)
+    files = choice.added.write(choice.tasks_of, target, report)
+    _expect_there(table, files)
+    log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
+    return files
 
 
 # ---------------------------------------------------------------------- the rule
@@ -65,6 +73,11 @@ class Choice:
     tasks_of: "SparkSession | None" = None
     replaced: WriteBatch | None = None
     replaces_all: bool = False
+
+    @property
+    def by(self) -> By:
+        """Who reads the rows into files."""
+        return By.PROCESS if self.tasks_of is None else By.TASKS
 
 
 def plan_files(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice:
@@ -123,7 +136,7 @@ def _beside_rows(
     highest, count = rows_in_windows(session, table, head, identifier, write_batch.windows, write_batch.include_nulls)
     if count == 0:
         return Choice(rows)
-    if not read.divisible:
+    if not read.divisible and write_batch.container.strategy is not Strategy.UPSERT:  # whose parts are written by one commit
         raise NotHere("rows of the table are replaced")
     below, above = _divided(write_batch.windows, None if highest is None else highest + 1)
     if not above or write_batch.expected - count < least:

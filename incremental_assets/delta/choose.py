@@ -16,7 +16,7 @@ from incremental_assets.delta.add_files import add_files, plan_files
 from incremental_assets.delta.changed_rows import merge_changed, write_changed_here
 from incremental_assets.delta.guards import already_there, moved, newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of, may_be_sent
-from incremental_assets.delta.local_write import replace_here, write_here
+from incremental_assets.delta.local_write import merge_files, replace_here, write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.staged_files import add_staged
@@ -81,7 +81,7 @@ def choose(write_batch: WriteBatch, head: Head) -> Sequence[TriedWay]:
     if _is_compared(write_batch, head):
         ways.append(few_here)
     if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and not is_first:
-        return *ways, merged
+        return *ways, merged_in_files, merged
     return *ways, into_files, overwritten
 
 
@@ -148,6 +148,12 @@ def into_files(writing: Writing) -> WriteResult:
         rows_updated=before.rows_updated,
         rows_deleted=before.rows_deleted,
     )
+
+
+def merged_in_files(writing: Writing) -> WriteResult:
+    table, head, batch = writing.table, writing.head, writing.batch
+    found = plan_files(writing.spark, table, head, batch)
+    return merge_files(table, head, batch, found, writing.log, writing.report)
 
 
 def merged(writing: Writing) -> WriteResult:

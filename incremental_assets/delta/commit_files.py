@@ -5,6 +5,7 @@ actions of the log (``log``), how the files came to be (``add_files``: by Spark'
 are in them.
 """
 
+import contextlib
 import json
 import logging
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
@@ -22,7 +24,7 @@ from incremental_assets.delta.guards import moved
 from incremental_assets.delta.log import Action, LogFile, commit_info, files_of, put_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.properties import metadata_of
-from incremental_assets.delta.store import folder_at
+from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
@@ -130,6 +132,13 @@ def commit_files(
     with place_errors(table.url):
         if not put_version(folder_at(table.address), head.version + 1, actions):
             raise moved(write_batch.container.label, table, "nothing was written")
+
+
+def discard(folder: Folder, files: Sequence[WrittenFile]) -> None:
+    """Removes files that no commit names, as far as they are there. VACUUM removes what is left."""
+    for file in files:
+        with contextlib.suppress(OSError, BaseError):
+            folder.remove(file.path)
 
 
 def can_be_replaced(table: LakeTable, head: Head) -> bool:

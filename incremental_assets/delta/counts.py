@@ -25,7 +25,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import type_text
 from incremental_assets.core.window import Window, merge, without
 from incremental_assets.delta.commit_files import RemovedFile
-from incremental_assets.delta.local_files import Extent, LocalFiles
+from incremental_assets.delta.local_files import Extent, LocalFiles, live_rows
 from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, step_of
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.replaced_rows import RowsOfWindows, largest
@@ -63,12 +63,12 @@ def row_count(spark: Callable[[], "SparkSession"], table: LakeTable, version: in
 
 
 def _counted_in_the_log(delta: DeltaTable) -> int | None:
-    """The number of rows by the statistics of the files, of which none is read; None if a file has none, or a deletion vector."""
+    """The number of rows by the statistics of the files and their deletion vectors, without reading a file; None if one has none."""
     counts = pa.table(delta.get_add_actions(flatten=True)).column("num_records")
-    features = delta.protocol().reader_features or ()
-    if counts.null_count or ("deletionVectors" in features and pa.table(delta.deletion_vectors()).num_rows):
+    if counts.null_count:
         return None
-    return int(pc.sum(counts).as_py() or 0)  # pyright: ignore[reportAttributeAccessIssue]
+    deleted = sum(len(alive) - alive.true_count for alive in live_rows(delta).values())
+    return int(pc.sum(counts).as_py() or 0) - deleted  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def partition_rows(
@@ -113,7 +113,7 @@ def rows_in_windows(
     The identifier is an integer of the cursor type; None if no row has one. ``spark`` is used as in ``row_count``. The table may have any
     number of rows, as only the files are read that may have such ones.
     """
-    delta = described_here(table, head.version, None)
+    delta = described_here(table, head.version)
     schema = arrow_schema([column for column in head.columns if column.name in identifier.columns])
     if delta is not None and schema is not None and is_expressible(delta, identifier, windows):
         try:

@@ -17,10 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from incremental_assets.core.container import Engine
 from incremental_assets.delta.commit_files import RemovedFile
+from incremental_assets.delta.engine import have_tasks
 from incremental_assets.delta.replaced_rows import ReplacedRows, integers
 from incremental_assets.delta.store import Folder
+from incremental_assets.delta.write_batch import NotHere
 
+IN_OTHER_FOLDERS = "files of the table are in other folders"
+MOST_SEARCHED_BYTES = 2 << 30
+"""Up to so many bytes of files are searched here where Spark has other machines. Only the columns by which rows are known are read."""
 _MICROS_CUT = 999
 """Spark writes the bounds of times into the statistics in milliseconds, cut off."""
 
@@ -45,11 +51,18 @@ class LocalFiles:
         actions = pa.table(delta.get_add_actions(flatten=True))
         names = (actions.column(c).to_pylist() for c in ("path", "size_bytes"))
         files = [RemovedFile(path, size) for path, size in zip(*names, strict=True)]
-        return cls(folder, files, _live(delta), actions) if all(_is_plain(file.path) for file in files) else None
+        return cls(folder, files, live_rows(delta), actions) if all(_is_plain(file.path) for file in files) else None
 
     def that_may_have(self, meant: ReplacedRows) -> Sequence[RemovedFile]:
         """The files whose statistics permit that they have some of the rows."""
         return [file for file, may in zip(self.files, _may_have(self._actions, meant), strict=True) if may]
+
+    def searched(self, meant: ReplacedRows, engine: Engine) -> Sequence[RemovedFile]:
+        """The same files. Raises NotHere if Spark searches them faster, whose other machines share the work."""
+        files = self.that_may_have(meant)
+        if have_tasks(engine) and size_of(files) > MOST_SEARCHED_BYTES:
+            raise NotHere(f"more than {MOST_SEARCHED_BYTES >> 30} GB of files would have to be searched")
+        return files
 
     def hits(
         self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows, *, with_rows: bool = False
@@ -148,7 +161,7 @@ def size_of(files: Sequence[RemovedFile]) -> int:
     return sum(file.size for file in files)
 
 
-def _live(delta: DeltaTable) -> dict[str, pa.Array]:
+def live_rows(delta: DeltaTable) -> dict[str, pa.Array]:
     """For each file with a deletion vector, by its name, which of its rows are still there."""
     if "deletionVectors" not in (delta.protocol().reader_features or ()):
         return {}

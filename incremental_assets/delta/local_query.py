@@ -21,32 +21,31 @@ MOST_ROWS = 10_000_000
 """A table with more rows is queried by Spark, whose workers share the work."""
 
 
-def readable_here(table: LakeTable, version: int | None = None, most_rows: int | None = MOST_ROWS) -> DeltaTable | None:
+def readable_here(table: LakeTable, version: int | None = None) -> DeltaTable | None:
     """The table as a delta-rs object, at its newest version or at another one; None if delta-rs should not read its rows, or has not got
-    that version any more. ``most_rows``: a table with more rows counts as one of these; None: it does not."""
+    that version any more. A table with more than ``MOST_ROWS`` rows counts as one of these."""
     try:
         delta = table.opened() if version is None else table.readable_at(version)
     except LakeError:
         if version is None:
             raise
         return None
-    return delta if delta is not None and _is_readable(delta, most_rows) else None
+    return delta if delta is not None and delta.count() <= MOST_ROWS and _is_readable(delta) else None
 
 
-def described_here(table: LakeTable, version: int | None = None, most_rows: int | None = MOST_ROWS) -> DeltaTable | None:
-    """The same for what the log says: its rows are read from the files themselves (``local_files``), or by ``readable_here``."""
+def described_here(table: LakeTable, version: int | None = None) -> DeltaTable | None:
+    """The same for what the log says, of any number of rows: these are read from the files that may have them (``local_files``), or by
+    ``readable_here``."""
     try:
         delta = table.log_opened() if version is None else table.opened_at(version)
     except LakeError:
         if version is None:
             raise
         return None
-    return delta if delta is not None and _is_readable(delta, most_rows) else None
+    return delta if delta is not None and _is_readable(delta) else None
 
 
-def _is_readable(delta: DeltaTable, most_rows: int | None) -> bool:
-    if most_rows is not None and delta.count() > most_rows:
-        return False
+def _is_readable(delta: DeltaTable) -> bool:
     protocol = delta.protocol()
     return protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
 

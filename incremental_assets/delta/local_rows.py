@@ -27,8 +27,8 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta.engine import why_spark_reads
-from incremental_assets.delta.local_files import LocalFiles, size_of
-from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, window_condition
+from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles, size_of
+from incremental_assets.delta.local_query import MOST_ROWS, described_here, is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfWindows, of_files
 from incremental_assets.delta.store import READ_WHOLE, folder_at
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
@@ -51,8 +51,7 @@ FEW_BYTES = 16 << 20
 """Up to ``FEW_ROWS`` rows of this size are sent to Spark faster than it finds them by itself: it reads a table's log by queries."""
 ONE_PART_ROWS = 10_000
 """Up to so many rows, dividing the work among cores takes longer than the work."""
-MOST_SEARCHED_BYTES = 1 << 30
-"""The rows of single files are searched in up to so many bytes of files of the lake, which say nothing of the files that they have."""
+_ONLY_SPARK = "the table has what only Spark reads rightly"
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {
     "boolean": pa.bool_(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
@@ -179,7 +178,7 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
     key, engine = write_batch.container.lake_key, write_batch.container.engine
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
     if described_here(table, head.version) is None:
-        raise NotHere("the table has many rows, or what only Spark reads rightly")
+        raise NotHere(_ONLY_SPARK)
     may_be_read = write_batch.expected <= _most_old_rows(write_batch) and why_spark_reads(engine) is None
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
@@ -274,24 +273,24 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     Raises NotHere if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
     ``MOST_OLD_ROWS``, of an upsert ``MOST_OLD_MERGED_ROWS``, or ``MOST_OLD_BYTES``.
     """
-    replaced, most = write_batch.read, _most_old_rows(write_batch)
+    replaced = write_batch.read
     schema = arrow_schema(head.columns)
     delta = None if schema is None else described_here(table, head.version)
     if schema is None or delta is None:
-        raise NotHere("the table has what only Spark reads rightly")
+        raise NotHere(_ONLY_SPARK)
     if tuple(head.columns) != write_batch.columns:
         raise NotHere("the table has other columns than the source")
     try:
         if isinstance(replaced, OfFiles):
-            found = _of_files(table, delta, schema, replaced, most)
+            found = _of_files(table, delta, schema, replaced, write_batch)
         elif isinstance(replaced, InWindows):
-            found = _in_windows(table, delta, head, schema, replaced, most)
+            found = _in_windows(table, delta, schema, replaced, write_batch)
         else:
             raise NotHere("the rows are written by their keys")
     except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         raise NotHere("the lake's rows could not be read") from error
-    if found is None or found.num_rows > most:
+    if found is None or found.num_rows > _most_old_rows(write_batch):
         raise NotHere("the lake has many rows in their place")
     return found.cast(schema)
 
@@ -300,8 +299,8 @@ def _most_old_rows(write_batch: WriteBatch) -> int:
     return MOST_OLD_MERGED_ROWS if write_batch.container.strategy is Strategy.UPSERT else MOST_OLD_ROWS
 
 
-def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Schema, replaced: InWindows, most: int) -> pa.Table | None:
-    """The rows, or more than ``most`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError and NotHere."""
+def _in_windows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: InWindows, write_batch: WriteBatch) -> pa.Table | None:
+    """The rows, or at least one more than are compared here; None if they take too much memory. Raises DeltaError and NotHere."""
     condition = "true"
     if replaced.of is not None:
         if not is_expressible(delta, replaced.of, replaced.windows):
@@ -309,31 +308,31 @@ def _in_windows(table: LakeTable, delta: DeltaTable, head: Head, schema: pa.Sche
         there = LocalFiles.of(delta, folder_at(table.address))
         meant = RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls)
         # The engine reads files with deletion vectors as a whole, and on an object store a small file by four requests.
-        if there is not None and there.live:
-            return _read_out(there, schema, meant, most)
+        if there is not None and (there.live or delta.count() > MOST_ROWS):
+            return _read_out(there, schema, meant, write_batch)
         if there is not None and table.is_on_store and size_of(there.that_may_have(meant)) <= READ_WHOLE:
             with contextlib.suppress(pa.ArrowException):  # the engine reads more types of Parquet
-                return _read_out(there, schema, meant, most)
+                return _read_out(there, schema, meant, write_batch)
         condition = window_condition(replaced.of, replaced.windows, replaced.include_nulls)
-    readable = readable_here(table, head.version)
+    readable = readable_here(table, delta.version())
     if readable is None:
-        raise NotHere("the table has what only Spark reads rightly")
-    columns = ", ".join(double_quoted(column.name) for column in head.columns)
+        raise NotHere(_ONLY_SPARK)
+    columns, most = ", ".join(map(double_quoted, schema.names)), _most_old_rows(write_batch)
     return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {most + 1}', MOST_OLD_BYTES)
 
 
-def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles, most: int) -> pa.Table | None:
+def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles, write_batch: WriteBatch) -> pa.Table | None:
     """The same of the rows of files of the source."""
-    there, meant = LocalFiles.of(delta, folder_at(table.address)), of_files(replaced.keys)
-    if there is None or size_of(there.that_may_have(meant)) > MOST_SEARCHED_BYTES:
-        raise NotHere("many files of the lake would have to be searched")
-    return _read_out(there, schema, meant, most)
+    there = LocalFiles.of(delta, folder_at(table.address))
+    if there is None:
+        raise NotHere(IN_OTHER_FOLDERS)
+    return _read_out(there, schema, of_files(replaced.keys), write_batch)
 
 
-def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows, most: int) -> pa.Table | None:
+def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows, write_batch: WriteBatch) -> pa.Table | None:
     """These rows out of the table's files themselves; None if they are too many. Raises pa.ArrowException, and what ``Folder`` raises."""
-    hits = there.hits(there.that_may_have(meant), schema, meant)
-    if sum(one.among.true_count for one in hits.values()) > most:
+    hits = there.hits(there.searched(meant, write_batch.container.engine), schema, meant)
+    if sum(one.among.true_count for one in hits.values()) > _most_old_rows(write_batch):
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]
     for file, one in hits.items():

@@ -93,6 +93,22 @@ class RowsOfKeys:
         return pa.array(among)
 
 
+class RowsOfEither:
+    """The rows of two choices by the same columns."""
+
+    def __init__(self, one: ReplacedRows, other: ReplacedRows) -> None:
+        self._one, self._other, self.columns = one, other, one.columns
+
+    def extent(self) -> tuple[Any, Any, bool]:
+        (low, high, nulls), (other_low, other_high, other_nulls) = self._one.extent(), self._other.extent()
+        lowest = None if low is None or other_low is None else min(low, other_low)
+        highest = None if high is None or other_high is None else max(high, other_high)
+        return lowest, highest, nulls or other_nulls
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        return pc.or_(self._one.among(rows), self._other.among(rows))  # pyright: ignore[reportAttributeAccessIssue]
+
+
 class RowsOfBoth:
     """The rows that two choices have in common."""
 

@@ -7,20 +7,16 @@ It only ever adds files, where the table has no row in the place of theirs, or p
 that replace those of single files are then written by ``local_write``, and everything else by Spark, which reads the same files.
 """
 
-import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 
-from obstore.exceptions import BaseError
-
 from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
+from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, discard, reason_against, target_of
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
-from incremental_assets.delta.store import Folder, folder_at
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import NotHere, StagedFiles, Way, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import NotHere, StagedFiles, Way, WriteBatch, WriteResult
 
 
 def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch, staged: StagedFiles) -> WriteResult:
@@ -44,7 +40,7 @@ def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch, staged: St
         except LakeError:  # of the commit itself, and nobody knows what has become of it
             raise
         except BaseException:
-            _discard(folder, staged.files)
+            discard(folder, staged.files)
             raise
     count = sum(file.rows for file in staged.files)
     changed, way = ((None, None, None), Way.REPLACE_ALL) if replaces_all else ((count, 0, 0), Way.ADD_FILES)
@@ -65,10 +61,3 @@ def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch, stage
     if reason is None and target_of(table.address, head, write_batch).indexed != staged.indexed:
         return "the table has statistics of another number of columns"
     return reason
-
-
-def _discard(folder: Folder, files: Sequence[WrittenFile]) -> None:
-    """Removes what was moved: no commit names it."""
-    for file in files:
-        with contextlib.suppress(OSError, BaseError):  # it was not moved yet
-            folder.remove(file.path)
