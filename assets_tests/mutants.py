@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "Rows are compared with a version of the lake that the plan has not seen",
         "delta/local_rows.py",
-        "    readable = readable_here(table, head.version)\n",
+        "    readable = readable_here(table, delta.version())\n",
         "    readable = readable_here(table)\n",
         "test_local_rows.py::test_rows_that_this_process_should_not_read_are_left_to_spark",
     ),
@@ -299,7 +299,7 @@ MUTANTS = (
     Mutant(
         "A refresh marks rows anew that are marked already",
         "delta/local_rows.py",
-        "differences(unmarked(self.old), self.new, self.key).missing",
+        "differences(self.unmarked_old, self.new, self.key).missing",
         "found.missing",
         "test_sweep.py::test_a_sync_and_a_refresh_mark_rows_too",
     ),
@@ -333,7 +333,7 @@ MUTANTS = (
     ),
     Mutant(
         "A row of a file that is written anew comes back from its deletion vector",
-        "delta/local_write.py",
+        "delta/replaced_files.py",
         "    live = there.live_rows(file, rows.num_rows)\n",
         "    live = None\n",
         "test_local_write.py::test_files_of_spark_are_written_anew_or_marked",
@@ -354,7 +354,7 @@ MUTANTS = (
     ),
     Mutant(
         "A row comes back when others of its file are marked",
-        "delta/local_write.py",
+        "delta/replaced_files.py",
         "deleted = deleted | ~live.to_numpy(",
         "deleted = deleted & ~live.to_numpy(",
         "test_local_write.py::test_batches_one_after_another",
@@ -369,8 +369,8 @@ MUTANTS = (
     Mutant(
         "The old row of a key is looked for in the batch's windows only",
         "delta/local_write.py",
-        "return _Chosen(rows, RowsOfKeys(keys))",
-        "return _Chosen(rows, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
+        "missing)]), RowsOfKeys(keys))",
+        "missing)]), RowsOfBoth(RowsOfWindows(write_batch.identifier, write_batch.windows, False), RowsOfKeys(keys)))",
         "test_local_write.py::test_rows_are_replaced_by_key",
     ),
     Mutant(
@@ -390,15 +390,15 @@ MUTANTS = (
     Mutant(
         "Keys that have moved are deleted without Spark",
         "delta/local_write.py",
-        "if still_there(write_batch, iter(key_texts(found.missing)))[0]:",
+        "if still_there(write_batch, iter(key_texts(missing)))[0]:",
         "if False:",
         "test_local_write.py::test_spark_writes_what_must_be_asked_about",
     ),
     Mutant(
         "The rows of the lag are added to those that the lake has",
-        "delta/add_files.py",
-        "    if count == 0:\n",
-        "    if count >= 0:\n",
+        "delta/replace_by_files.py",
+        "place = find_replaced(table, head, engine, schema, windows, wanted)",
+        "place = find_replaced(table, head, engine, schema, RowsOfWindows(write_batch.identifier, (), False), wanted)",
         "test_arrow_path.py::test_a_load_in_windows_replaces_the_lag_and_adds_the_rest",
     ),
     Mutant(

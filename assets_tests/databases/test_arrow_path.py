@@ -12,19 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable
 
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
+from incremental_assets.core.plan import Mode
 from incremental_assets.databases import rows
 from incremental_assets.databases.postgres import infinite
 from incremental_assets.databases.postgres.arrow_threads import a_core
-from incremental_assets.delta import add_files, choose, write
+from incremental_assets.delta import choose, local_rows, write
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
+from incremental_assets.delta.table import STATE_PROPERTY
 from incremental_assets.delta.write_batch import WriteResult
 from incremental_assets.spark.session import ensure_server, open_session
 
@@ -207,60 +207,68 @@ def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject
     made.assert_equal("t")
     assert line["rows_read"] > 1000
     kinds = engines(made, "t")
-    assert kinds[0] == "files" and kinds.count("files") > 1 and "Spark" in kinds, kinds
+    assert kinds.count("files") > 1 and set(kinds) == {"files"}, kinds
     made.execute("insert into t select i, 'later' from generate_series(1001, 1010) i; update t set note = 'changed' where id > 990")
     made.one("t")
     made.assert_equal("t")
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_load_in_windows_replaces_the_lag_without_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch, moved: bool) -> None:
-    """Each window would wait for Spark because of some rows of the lag; or a row that has moved from them to the rest would be gone."""
+@pytest.mark.parametrize("strategy", ["append", "upsert"])
+def test_a_load_in_windows_needs_no_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    """Each window would wait for a MERGE of all its rows; or a row that has changed or moved between two windows would be there twice."""
     monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 200)
-    monkeypatch.setattr(add_files, "LEAST_ROWS", 0)
-    made = project(incremental=["public.t:at:integer"], containers={"t": {"safety_lag": 50}}, load_rows=500)
+    monkeypatch.setattr(rows, "MOST_COMPARED_ROWS", 200)
+    made = project(incremental=[f"public.t:at:integer!{strategy}"], containers={"t": {"safety_lag": 50}}, load_rows=500)
     made.execute("""create table t (id int primary key, at int not null, note text);
         insert into t select i, i, 'n' || i from generate_series(1, 1000) i; analyze t""")
-    adds, real = list[int](), choose.add_files
+    windows, first, next_ones = list[int](), choose.add_files, choose.replace_by_files
 
-    def watched(*args: Any) -> WriteResult:
-        adds.append(1)
-        outcome = real(*args)
-        if moved and len(adds) == 1:
-            made.execute("update t set at = 990 where at = 490; update t set note = 'changed' where at = 480")
+    def first_window(*args: Any) -> WriteResult:
+        outcome = first(*args)
+        made.execute("update t set at = 990 where at = 490; update t set note = 'changed' where at = 480")
+        if strategy == "upsert":
+            made.execute("update t set at = 991 where at = 10")
         return outcome
 
-    monkeypatch.setattr(choose, "add_files", watched)
-    if not moved:
-        monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
-    assert made.one("t")["rows_read"] > 1000
-    assert len(adds) > 1
+    def next_window(*args: Any) -> WriteResult:
+        windows.append(1)
+        return next_ones(*args)
+
+    monkeypatch.setattr(choose, "add_files", first_window)
+    monkeypatch.setattr(choose, "replace_by_files", next_window)
+    monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
+    line = made.one("t")
+    assert windows and line["rows_read"] > 1000
     made.assert_equal("t")
+    updated = 3 if strategy == "upsert" else 2
+    assert (line["rows_inserted"], line["rows_updated"], line["rows_deleted"]) == (1000, updated, 0)
 
 
-def test_a_writer_between_the_two_commits_of_a_window_is_noticed(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another host that has lost sight of this one may have added the same rows: they would be in the lake twice."""
-    monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 200)
-    monkeypatch.setattr(add_files, "LEAST_ROWS", 0)
-    made = project(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 50}}, load_rows=500)
-    made.execute("create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 1000) i; analyze t")
-    newest, real, heads, foreign = choose.newest, choose.add_files, list[int](), list[int]()
-
-    def beaten(table: LakeTable) -> Head:
-        monkeypatch.setattr(choose, "newest", newest)
-        write_deltalake(table.address, pa.table({"id": pa.array([700], pa.int32()), "note": ["n"]}), mode="append")
-        foreign.append(newest(table).version)
-        return newest(table)
-
-    def watched(table: LakeTable, head: Head, *args: Any) -> WriteResult:
-        heads.append(head.version)
-        return real(table, head, *args)
-
-    monkeypatch.setattr(choose, "newest", beaten)
-    monkeypatch.setattr(choose, "add_files", watched)
-    made.one("t")  # it is tried again
-    assert len(foreign) == 1 and foreign[0] not in heads
+@pytest.mark.parametrize("strategy", ["append", "upsert"])
+def test_a_large_partition_is_refreshed_without_spark(project: MakeProject, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    """A backfill of a month of millions of rows would be read one by one through JDBC; or rows that the source has deleted would stay."""
+    for limit in ("MOST_LOCAL_ROWS", "MOST_COMPARED_ROWS"):
+        monkeypatch.setattr(rows, limit, 20)
+    monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
+    made = project(incremental=[f"public.t:at:date!{strategy}"], containers={"t": {"partition_by": "month"}})
+    made.execute("""create table t (id int primary key, at date not null, note text);
+        insert into t select i, date '2026-01-01' + i % 90, 'n' from generate_series(1, 900) i; analyze t""")
+    made.one("t")
+    made.execute("update t set note = 'changed' where id <= 100; delete from t where id between 101 and 400; analyze t")
+    for most_old, known in ((1_000_000, True), (10, False)):
+        monkeypatch.setattr(local_rows, "MOST_OLD_ROWS", most_old)
+        key = "2026-01-01" if known else "2026-02-01"
+        changed = made.source.execute(f"select count(*) from t where note = 'changed' and date_trunc('month', at) = '{key}'").fetchone()
+        line = made.one("t", keys=(key, key), mode=Mode.REFRESH)
+        assert line["rows_updated"] == (changed[0] if known and changed else None), line
+        assert (line["rows_deleted"] or 0) > 0 or not known
+    again = made.one("t", keys=("2026-03-01", "2026-03-01"), mode=Mode.REFRESH)
     made.assert_equal("t")
+    assert again["rows_read"] > 20
+    monkeypatch.setattr(local_rows, "MOST_OLD_ROWS", 1_000_000)
+    files = DeltaTable(made.table("t").url).file_uris()
+    made.one("t", keys=("2026-01-01", "2026-01-01"), mode=Mode.REFRESH)
+    assert DeltaTable(made.table("t").url).file_uris() == files, "nothing has changed"
 
 
 def test_a_source_that_fails_while_it_is_read(arrow: MakeProject, by: str) -> None:

@@ -190,11 +190,3 @@ def test_other_columns_than_those_of_the_table(tmp_path: Path) -> None:
     assert commit_files.reason_against(made_table, head, batch()) is None
     for columns in [(Column("k", "int"),), (Column("K", "bigint"),), (Column("k", "bigint"), Column("l", "int"))]:
         assert commit_files.reason_against(made_table, head, batch(columns=columns)) is not None
-
-
-def test_windows_are_divided_at_the_highest_row_of_the_lake() -> None:
-    """A row at the border would be doubled, or left out."""
-    windows = (Window(None, 5), Window(8, 20), Window(30, None))
-    assert add_files._divided(windows, 10) == ((Window(None, 5), Window(8, 10)), (Window(10, 20), Window(30, None)))
-    assert add_files._divided(windows, None) == ((), windows)
-    assert add_files._divided((Window(1, 5),), 5) == ((Window(1, 5),), ())

@@ -18,7 +18,7 @@ from assets_tests.delta import azure_server
 from assets_tests.delta.s3_server import OTHERS
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnreachable
-from incremental_assets.delta import local_write, store
+from incremental_assets.delta import replaced_files, store
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.lease import Lease, held, this_holder
 from incremental_assets.delta.maintenance import maintain
@@ -119,7 +119,7 @@ def test_few_rows_go_to_a_lake_on_azure_without_spark(project: Make, container: 
     """Deleted rows, a new column, and deletion vectors."""
     monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
     if written == "marked":
-        monkeypatch.setattr(local_write, "MOST_WRITTEN_BYTES", 0)
+        monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", 0)
         monkeypatch.setattr(store, "READ_WHOLE", 0)
     shop = project(incremental=INCREMENTAL, containers={"orders": {"deletes": "sweep", "deletes_every": "1 second"}})
     shop.lake = f"az://{container}/lake"

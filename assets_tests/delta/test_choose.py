@@ -47,7 +47,7 @@ class Rows(HeldRows):
         (WINDOWS, Strategy.APPEND, None, True, "few_here into_files overwritten"),
         (WINDOWS, Strategy.APPEND, None, False, "few_here into_files overwritten"),
         (WINDOWS, Strategy.UPSERT, None, True, "few_here into_files overwritten"),
-        (WINDOWS, Strategy.UPSERT, None, False, "few_here merged"),
+        (WINDOWS, Strategy.UPSERT, None, False, "few_here into_files merged"),
         (AllRows(WINDOWS), Strategy.UPSERT, None, False, "all_here into_files overwritten"),
         (AllRows(WINDOWS), Strategy.APPEND, None, True, "few_here into_files overwritten"),
         (OfFiles(("a",), only_adds=True), Strategy.APPEND, STAGED, False, "staged into_files overwritten"),
@@ -120,9 +120,9 @@ def test_many_rows_of_an_upsert_are_merged_here(project: MakeProject, monkeypatc
     assert way_of(made, "t") == "add files, by this process: there are many rows"
     made.execute("update t set v = 'newer' where id > 20")
     assert way_of(made, "t", mode=Mode.REFRESH) == "rewrite files, by this process"
-    monkeypatch.setattr(rows, "MOST_MERGED_ROWS", 10)
+    monkeypatch.setattr(rows, "MOST_COMPARED_ROWS", 10)
     made.execute("update t set v = 'newest' where id > 30")
-    assert way_of(made, "t", mode=Mode.REFRESH) == "MERGE, by Spark: there are many rows"
+    assert way_of(made, "t", mode=Mode.REFRESH) == "rewrite files, by this process: there are many rows"
     made.assert_equal("t")
 
 

@@ -25,7 +25,7 @@ import pytest
 from assets_tests.databases.test_types import TYPES, create, insert
 from assets_tests.delta import test_local_histories as histories
 from assets_tests.harness import Project
-from incremental_assets.delta import local_write
+from incremental_assets.delta import replaced_files
 from incremental_assets.delta.engine import READ_BY, WRITE_BY
 from incremental_assets.delta.table import double_quoted, query
 from incremental_assets.spark.session import open_session
@@ -124,7 +124,7 @@ def test_spark_delta_rs_and_duckdb_read_the_same_of_each_way_of_writing(
     for name, value in WAYS[way].items():
         monkeypatch.setenv(name, value)
     if "deletion vectors" in way:
-        monkeypatch.setattr(local_write, "MOST_WRITTEN_BYTES", -1)
+        monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", -1)
     strategy, vectors = "" if "append" in way else "!upsert", "anew" not in way
     made = project(incremental=[f"public.t:at:timestamp{strategy}"], containers={"t": {"deletion_vectors": vectors}})
     made.execute(TYPES)

@@ -37,7 +37,7 @@ from incremental_assets.core.names import backticked, literal
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.stored_state import fresh_state
-from incremental_assets.delta import create, local_write
+from incremental_assets.delta import create, replaced_files
 from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.guards import newest
@@ -358,7 +358,7 @@ class History:
         read = [row for row in self.source.rows.values() if self._is_inside(row, windows, nulls)]
         gone = () if read else windows
         most, allow = self.random.choice([-1, 3_000, 8 << 20]), self.random.random() < 0.8
-        self.patch.setattr(local_write, "MOST_WRITTEN_BYTES", most)
+        self.patch.setattr(replaced_files, "MOST_WRITTEN_BYTES", most)
         self.note(f"sync {windows} nulls={nulls} rows={read} most={most} allow_empty={allow}")
         meanwhile = self._statement() if self.past and self.random.random() < 0.15 else None
         done: list[bool] = []

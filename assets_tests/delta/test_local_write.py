@@ -31,8 +31,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.delta import choose
-from incremental_assets.delta import local_write as module
+from incremental_assets.delta import choose, local_files, replaced_files
 from incremental_assets.delta import write as write_module
 from incremental_assets.delta.commit_files import checkpoint_if_due, commit_files
 from incremental_assets.delta.engine import WRITE_BY
@@ -222,7 +221,7 @@ def test_batches_one_after_another(
     add(table, rows[len(rows) // 2 :])
     lake = dict(old)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_WRITTEN_BYTES", most_written)
+        patch.setattr(replaced_files, "MOST_WRITTEN_BYTES", most_written)
         for read, windows, upsert in batches:
             inside_now = {key: row for key, row in lake.items() if inside((key, *row), windows, False)}
             # An append of keys that other windows have, too, would double them; that is the source's business, and not tested here.
@@ -242,7 +241,7 @@ def test_batches_one_after_another(
 @pytest.mark.long
 def test_spark_reads_the_marks(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """delta-rs would read a deletion vector that Spark takes for a broken one, or for one of other rows."""
-    monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", -1)
+    monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", -1)
     marks = {"delta.enableDeletionVectors": "true"}
     table = made(tmp_path, features=("deletionVectors",), schemaString=schema_string(), configuration=marks)
     count = 200_000  # more than one container of a bitmap, with few and with many rows each
@@ -296,10 +295,11 @@ def test_spark_writes_what_must_be_asked_about(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv(WRITE_BY, "spark")
         assert write(table, of([(3, 2, "a")], both, upsert=upsert)) is None
         monkeypatch.delenv(WRITE_BY)
-    monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", 10)
+    monkeypatch.setattr(replaced_files, "MOST_UNMARKED_BYTES", 10)
     assert write(table, of([(1, 1, "b"), (2, 2, "a")], both, upsert=True)) is None, "large files are not written anew"
     monkeypatch.undo()
-    monkeypatch.setattr(module, "MOST_READ_BYTES", 10)
+    monkeypatch.setattr(local_files, "MOST_SEARCHED_BYTES", 10)
+    monkeypatch.setattr(local_files, "have_tasks", lambda engine: True)
     assert write(table, of([(1, 1, "b"), (2, 2, "a")], both, upsert=True)) is None
     monkeypatch.undo()
     assert newest(table).version == version and not stray_files(table)
@@ -310,7 +310,7 @@ def test_spark_writes_what_must_be_asked_about(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("vectors", [False, True])
 def test_a_table_whose_rows_must_not_be_removed_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool) -> None:
     """The message would blame another writer, and tell the user to sync again, for ever. Spark's names the property."""
-    monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", -1 if vectors else 8 << 20)
+    monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", -1 if vectors else 8 << 20)
     kept = {"delta.appendOnly": "true", "delta.enableDeletionVectors": str(vectors).lower()}
     table = made(tmp_path, features=("deletionVectors", "appendOnly"), schemaString=schema_string(), configuration=kept)
     add(table, [(1, 1, "a"), (2, 2, "a")])
@@ -430,7 +430,7 @@ def test_files_of_spark_are_written_anew_or_marked(
     """Spark cuts bounds of times, marks deleted rows by vectors, and has its own encodings: a row would be lost, or come back."""
     deletion_vectors = way != "written anew"
     if way == "marked":
-        monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", -1)
+        monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", -1)
     table = LakeTable(str(tmp_path), "t")
     arrow = {"bigint": pa.int64(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "string": pa.string()}.get(
         type_, pa.decimal128(20, 4)
@@ -482,6 +482,7 @@ def test_times_of_96_bits_are_read_as_they_are(tmp_path: Path, spark_home: Path)
     write_batch = of([], [Window(late, None)], upsert=True, columns=columns)
     write_batch = of_windows(write_batch, Window(late, None), container=replace(write_batch.container, identifier=identifier))
     found = rows_of_lake(table, newest(table), write_batch)
+    assert found is not None
     assert found.column("k").to_pylist() == [1]
     assert found.column("at").cast(pa.int64()).to_pylist() == [late]
 

@@ -22,7 +22,7 @@ from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ContainerBusy, LakeError, SourceError, SourceInterrupted, SourceUnreachable, store_remedy
 from incremental_assets.core.files import encode_path
 from incremental_assets.databases.postgres import source
-from incremental_assets.delta import local_write, store
+from incremental_assets.delta import replaced_files, store
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
 from incremental_assets.delta.log import write_version
@@ -281,7 +281,7 @@ def test_few_rows_go_to_a_lake_on_s3_without_spark(
     """Otherwise ten rows take ten seconds, and half a minute more where no Spark server runs, as soon as the lake leaves the laptop."""
     monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
     if written == "marked":
-        monkeypatch.setattr(local_write, "MOST_WRITTEN_BYTES", 0)
+        monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", 0)
         monkeypatch.setattr(store, "READ_WHOLE", 0)
     shop = project(
         incremental=["public.orders:id:integer!upsert", "public.visits:at:timestamp"],

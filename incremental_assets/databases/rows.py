@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from incremental_assets.core.container import Engine
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.window import Window
 from incremental_assets.databases.definition import DatastoreSettings
@@ -27,24 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-MOST_LOCAL_ROWS = 300_000
-"""Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
-MOST_LOCAL_BYTES = 64 << 20
-"""Rows that turn out to be larger in memory are read by Spark instead."""
-MOST_MERGED_ROWS, MOST_MERGED_BYTES = 3_000_000, 192 << 20
-"""The same of rows that are merged. More are not read into files, but by Spark for a MERGE, which takes two to three times as long."""
+MOST_LOCAL_ROWS, MOST_LOCAL_BYTES = 300_000, 64 << 20
+"""Up to this estimated number of rows, which take no more memory than this, this process holds them. More are read into files."""
+MOST_COMPARED_ROWS, MOST_COMPARED_BYTES = 3_000_000, 192 << 20
+"""The same of rows that are compared with those that the table has in their place, so that only those that differ are written."""
 _BY_KEY = "they are read by ranges of the primary key"
 
 
 def may_be_local(plan: TablePlan, rows: int) -> bool:
     """Whether so many rows of a plan are read by this process, if nothing else is against it."""
-    engine, most = plan.container.engine, MOST_MERGED_ROWS if _are_merged(plan) else MOST_LOCAL_ROWS
+    engine, most = plan.container.engine, MOST_COMPARED_ROWS if _are_compared(plan) else MOST_LOCAL_ROWS
     return rows <= most and why_spark_reads(engine) is None and not are_read_into_files(engine)
 
 
-def _are_merged(plan: TablePlan) -> bool:
-    """Whether the rows are written by their keys into a table that has rows, as far as the plan knows."""
-    return plan.container.strategy is Strategy.UPSERT and plan.state is not None and plan.state.watermark is not None and not plan.whole
+def _are_compared(plan: TablePlan) -> bool:
+    """Whether the rows come to a table that has rows, as far as the plan knows, and do not replace all of it."""
+    return plan.state is not None and plan.state.watermark is not None and not plan.whole
 
 
 def may_be_in_files_here(engine: Engine) -> bool:
@@ -74,7 +71,6 @@ class TableRows(BatchRows):
         self._plan, self._source, self._snapshot, self._partitions = plan, source, snapshot, partitions
         self._read = WindowRead(windows, include_nulls, highest, source.free_connections(settings.max_source_connections))
         self._settings, self._log = settings, log
-        self._all_windows = windows
         self._kept: list[PersistedRows] = []
         self.messages: list[str] = []
 
@@ -91,18 +87,12 @@ class TableRows(BatchRows):
             raise NotHere(_BY_KEY)
         return self._in_files or super().in_files()
 
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "TableRows":
-        plan, source, highest = self._plan, self._source, self._read.highest
-        part = TableRows(plan, source, self._snapshot, self._partitions, self._settings, windows, include_nulls, highest, self._log)
-        part._all_windows = self._all_windows
-        return part
-
     def still_there(self) -> None:
         self._source.still_there()
 
     def emptied(self) -> Sequence[Window]:
         """See ``BatchRows``. If several partitions are refreshed, each is checked by itself; otherwise it is all windows or none."""
-        plan, partitions, windows = self._plan, self._partitions, self._all_windows
+        plan, partitions, windows = self._plan, self._partitions, self._read.windows
         keys, identifier = plan.request.keys, plan.reading.identifier
         is_apart = plan.container.partitioned_on is not None and not plan.by_partition
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole or is_apart:
@@ -125,7 +115,7 @@ class TableRows(BatchRows):
             return why_spark_reads(plan.container.engine) or "there are many rows"
         if self._is_read_by_key:
             return _BY_KEY
-        found = self._snapshot.local(self._read, MOST_MERGED_BYTES if _are_merged(plan) else MOST_LOCAL_BYTES)
+        found = self._snapshot.local(self._read, MOST_COMPARED_BYTES if _are_compared(plan) else MOST_LOCAL_BYTES)
         return "they take much memory, or have values that only Spark reads" if found is None else found
 
     @functools.cached_property

@@ -17,7 +17,6 @@ from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import left_by_audit, message
@@ -103,19 +102,16 @@ class TableSync(ContainerSync):
 
     def needs_spark(self) -> bool:
         by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.in_lake)
-        return by_spark or not (self._has_few_rows() or self._is_loaded_here())
+        return by_spark or not (self._has_few_rows() or self._is_read_into_files())
 
     def is_inspected(self) -> bool:
         request = self._plan.request.audit
         return request is not None and not is_audited_here(self.table, self._plan.in_lake, self.partitions, request)
 
-    def _is_loaded_here(self) -> bool:
-        """Whether this process loads all rows of the table into files, as far as that is known before they are read."""
+    def _is_read_into_files(self) -> bool:
+        """Whether this process reads many rows into files, as far as that is known before they are read."""
         plan, source = self._plan, self._source
-        is_merged = plan.container.strategy is Strategy.UPSERT and not (self._whole or self._base_version is None)
-        if not (plan.whole or plan.base_version is None) or is_merged or plan.container.options.cluster:
-            return False
-        may_be = may_be_in_files_here(plan.container.engine) and source.reads_into_files
+        may_be = may_be_in_files_here(plan.container.engine) and source.reads_into_files and not plan.container.options.cluster
         return may_be and not is_read_by_key(plan, source, self._definition.settings.rows_a_window)
 
     def _has_few_rows(self) -> bool:
@@ -183,7 +179,7 @@ class TableSync(ContainerSync):
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
             )
             axis = container.axis if plan.by_partition else container.identifier
-            read = InWindows(axis, tuple(windows), nulls, divisible=self._in_pieces)
+            read = InWindows(axis, tuple(windows), nulls)
             write_batch = WriteBatch(
                 container=container,
                 replaces=AllRows(read) if self._whole else read,

@@ -11,18 +11,15 @@ in which the table has no row, or in place of all files of the table; everything
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
-from incremental_assets.core.grammar import Strategy
-from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
-from incremental_assets.delta.counts import rows_in_windows
 from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
 from incremental_assets.delta.guards import expect_unmoved
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import By, InWindows, NotHere, RowsInFiles, Way, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import By, NotHere, RowsInFiles, Way, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -34,7 +31,7 @@ LEAST_ROWS = 100_000
 def add_files(
     table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None], report: Callable[[int], None]
 ) -> WriteResult:
-    """Reads the rows of ``choice.added`` into files, and commits these.
+    """Reads the rows of ``choice.rows`` into files, and commits these.
 
     ``log_info`` gets messages for the user, and ``report`` the numbers of rows that this process has read. Raises ConcurrentWriteError if
     the table is no longer at the version ``head``, and SourceError if the source failed or its snapshot is no longer held.
@@ -51,9 +48,9 @@ def add_files(
 def read_into_files(
     table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", log_info: Callable[[str], None], report: Callable[[int], None]
 ) -> Sequence[WrittenFile]:
-    """Reads the rows of ``choice.added`` into files of the table, which no commit names yet. Raises SourceError if the source failed."""
+    """Reads the rows of ``choice.rows`` into files of the table, which no commit names yet. Raises SourceError if the source failed."""
     target = target_of(_absolute(table.address), head, write_batch)
-    files = choice.added.write(choice.tasks_of, target, report)
+    files = choice.rows.write(choice.tasks_of, target, report)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     return files
@@ -64,15 +61,15 @@ def read_into_files(
 class Choice:
     """How a batch is read into files.
 
-    ``added``: the rows to read into files, in whose place the table has none. ``tasks_of``: the Spark server whose tasks read them; None:
-    this process does. ``replaced``: a batch of the other rows; None if there are no others. ``replaces_all``: the files take the place of
-    all that the table has.
+    ``rows``: what is read. ``tasks_of``: the Spark server whose tasks read it; None: this process does. ``replaces_all``: the files take
+    the place of all that the table has. ``is_beside``: the table has files that stay, with or without rows in their place
+    (``local_write.replace_by_files``).
     """
 
-    added: RowsInFiles
+    rows: RowsInFiles
     tasks_of: "SparkSession | None" = None
-    replaced: WriteBatch | None = None
     replaces_all: bool = False
+    is_beside: bool = False
 
     @property
     def by(self) -> By:
@@ -98,10 +95,8 @@ def plan_files(session: Callable[[], "SparkSession"], table: LakeTable, head: He
     if _is_empty(table):
         return Choice(rows, spark)
     if write_batch.whole:
-        found = _in_place_of_all(table, head, write_batch, rows)
-    else:
-        found = _beside_rows(session, table, head, write_batch, rows, least)
-    return replace(found, tasks_of=spark)
+        _expect_replaceable(table, head, write_batch)
+    return Choice(rows, spark, replaces_all=write_batch.whole, is_beside=not write_batch.whole)
 
 
 def _expect_none(reason: str | None) -> None:
@@ -115,44 +110,14 @@ def _is_empty(table: LakeTable) -> bool:
     return delta is not None and not delta.file_uris()
 
 
-def _in_place_of_all(table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice:
-    """The choice for a batch that replaces all rows of a table. Raises NotHere."""
+def _expect_replaceable(table: LakeTable, head: Head, write_batch: WriteBatch) -> None:
+    """Raises NotHere if not all rows of a table can be replaced here."""
     if head.properties.get("delta.appendOnly") == "true":
         raise NotHere("the table's rows must not be removed")
     if not write_batch.allow_empty and write_batch.rows.emptied():
         raise NotHere("all rows may be gone in the source")
     if not can_be_replaced(table, head):
         raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
-    return Choice(rows, replaces_all=True)
-
-
-def _beside_rows(
-    session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, least: int
-) -> Choice:
-    """The choice for a table that has rows: those of the batch above all that the table has in its windows are added. Raises NotHere."""
-    read, identifier = write_batch.read, write_batch.identifier
-    if not isinstance(read, InWindows) or identifier is None:
-        raise NotHere("the rows of the table are replaced")
-    highest, count = rows_in_windows(session, table, head, identifier, write_batch.windows, write_batch.include_nulls)
-    if count == 0:
-        return Choice(rows)
-    if not read.divisible and write_batch.container.strategy is not Strategy.UPSERT:  # whose parts are written by one commit
-        raise NotHere("rows of the table are replaced")
-    below, above = _divided(write_batch.windows, None if highest is None else highest + 1)
-    if not above or write_batch.expected - count < least:
-        raise NotHere("most of the rows replace others")
-    rows_below = write_batch.rows.part(below, write_batch.include_nulls)
-    part = replace(write_batch, replaces=replace(read, windows=below), expected=count, rows=rows_below)
-    return Choice(write_batch.rows.part(above, False).in_files(), replaced=part)
-
-
-def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
-    """The parts of the windows below ``at`` and from it on. None: no part lies below."""
-    if at is None:
-        return (), tuple(windows)
-    below = (window.intersect(Window(None, at)) for window in windows)
-    above = (window.intersect(Window(at, None)) for window in windows)
-    return tuple(w for w in below if w is not None), tuple(w for w in above if w is not None)
 
 
 def _absolute(address: str) -> str:

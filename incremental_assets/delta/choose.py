@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from incremental_assets.core.grammar import Strategy
-from incremental_assets.core.window import Window
 from incremental_assets.delta.add_files import add_files, plan_files
 from incremental_assets.delta.changed_rows import merge_changed, write_changed_here
-from incremental_assets.delta.guards import already_there, moved, newest
+from incremental_assets.delta.guards import already_there
 from incremental_assets.delta.local_rows import LocalComparison, compare_here, in_columns_of, may_be_sent
-from incremental_assets.delta.local_write import merge_files, replace_here, write_here
+from incremental_assets.delta.local_write import replace_here, write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.replace_by_files import replace_by_files
 from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import NotHere, WithKeys, WriteBatch, WriteResult
@@ -35,7 +35,7 @@ class Writing:
     """A write batch on its way into its table, at the version ``head``.
 
     ``spark`` returns a session, and is called only if Spark is needed. ``log`` gets messages for the user, and ``report`` the numbers of
-    rows that this process reads. ``read_apart``: windows of which the rows are read for another commit.
+    rows that this process reads.
     """
 
     spark: "Callable[[], SparkSession]"
@@ -44,7 +44,6 @@ class Writing:
     batch: WriteBatch
     log: Callable[[str], None]
     report: Callable[[int], None]
-    read_apart: Sequence[Window] = ()
 
     @functools.cached_property
     def in_table(self) -> WriteBatch:
@@ -81,7 +80,7 @@ def choose(write_batch: WriteBatch, head: Head) -> Sequence[TriedWay]:
     if _is_compared(write_batch, head):
         ways.append(few_here)
     if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and not is_first:
-        return *ways, merged_in_files, merged
+        return *ways, into_files, merged
     return *ways, into_files, overwritten
 
 
@@ -129,31 +128,9 @@ def few_here(writing: Writing) -> WriteResult:
 def into_files(writing: Writing) -> WriteResult:
     if isinstance(writing.compared, LocalComparison):
         raise NotHere("there are few rows")
-    table, batch = writing.table, writing.batch
-    found = plan_files(writing.spark, table, writing.head, batch)
-    if found.replaced is None:
-        return add_files(table, writing.head, batch, found, writing.log, writing.report)
-    # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
-    # still the old one: the next sync finds these rows in the table and replaces them.
-    below = replace(writing, batch=found.replaced, read_apart=batch.windows)
-    before = first_that_can(batch.container.label, (few_here, overwritten), below)
-    head = newest(table)
-    if table.data_commits_since(before.data_version):  # another writer may have added these rows between our two commits
-        raise moved(batch.container.label, table, "the watermark stays")
-    after = add_files(table, head, batch, found, writing.log, writing.report)
-    return replace(
-        after,
-        rows_read=before.rows_read + after.rows_read,
-        rows_inserted=None if before.rows_inserted is None else before.rows_inserted + after.rows_read,
-        rows_updated=before.rows_updated,
-        rows_deleted=before.rows_deleted,
-    )
-
-
-def merged_in_files(writing: Writing) -> WriteResult:
-    table, head, batch = writing.table, writing.head, writing.batch
-    found = plan_files(writing.spark, table, head, batch)
-    return merge_files(table, head, batch, found, writing.log, writing.report)
+    found = plan_files(writing.spark, writing.table, writing.head, writing.batch)
+    write = replace_by_files if found.is_beside else add_files
+    return write(writing.table, writing.head, writing.batch, found, writing.log, writing.report)
 
 
 def merged(writing: Writing) -> WriteResult:
@@ -161,7 +138,7 @@ def merged(writing: Writing) -> WriteResult:
 
 
 def overwritten(writing: Writing) -> WriteResult:
-    return overwrite(writing.spark(), writing.table, writing.head, writing.batch, _made(writing.compared), writing.read_apart)
+    return overwrite(writing.spark(), writing.table, writing.head, writing.batch, _made(writing.compared))
 
 
 def changed_here(writing: Writing) -> WriteResult:

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
-from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import type_text
@@ -29,9 +29,9 @@ from incremental_assets.delta.local_files import Extent, LocalFiles, live_rows
 from incremental_assets.delta.local_query import described_here, is_expressible, readable_here, step_of
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.replaced_rows import RowsOfWindows, largest
-from incremental_assets.delta.sql import cursor_value, partition_start, scope_predicate
+from incremental_assets.delta.sql import partition_start, scope_predicate
 from incremental_assets.delta.store import folder_at
-from incremental_assets.delta.table import Head, LakeTable, query
+from incremental_assets.delta.table import LakeTable, query
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -98,35 +98,6 @@ def partition_rows(
         more, _ = _by_key(spark, table, version, container, partitions, partitions.windows_of(partly), ())
         rows.update({key: more.get(key, 0) for key in partly})
     return {key: rows.get(key, 0) for key in [*keys, *outside]}
-
-
-def rows_in_windows(
-    spark: Callable[[], "SparkSession"],
-    table: LakeTable,
-    head: Head,
-    identifier: Identifier,
-    windows: Sequence[Window],
-    include_nulls: bool,
-) -> tuple[int | None, int]:
-    """The highest identifier of the rows in these windows or, with ``include_nulls``, without identifier, and how many these rows are.
-
-    The identifier is an integer of the cursor type; None if no row has one. ``spark`` is used as in ``row_count``. The table may have any
-    number of rows, as only the files are read that may have such ones.
-    """
-    delta = described_here(table, head.version)
-    schema = arrow_schema([column for column in head.columns if column.name in identifier.columns])
-    if delta is not None and schema is not None and is_expressible(delta, identifier, windows):
-        try:
-            there, meant = LocalFiles.of(delta, folder_at(table.address)), RowsOfWindows(identifier, windows, include_nulls)
-            if there is not None:
-                found = [one.rows for one in there.hits(there.that_may_have(meant), schema, meant, with_rows=True).values()]
-                highest = [pc.max(largest(rows)).as_py() for rows in found if rows is not None]  # pyright: ignore[reportAttributeAccessIssue]
-                return max((one for one in highest if one is not None), default=None), sum(rows.num_rows for rows in found if rows)
-        except (pa.ArrowException, OSError, BaseError) as error:
-            log.debug("%s: Spark counts rows of its windows: %s", table.url, error)
-    predicate = scope_predicate(identifier, windows, include_nulls)
-    highest, count = spark().sql(f"SELECT {cursor_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
-    return None if highest is None else int(highest), int(count)
 
 
 def _by_key(

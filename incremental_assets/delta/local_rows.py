@@ -22,10 +22,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
+from incremental_assets.core.container import Engine
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.delta.commit_files import RemovedFile
 from incremental_assets.delta.engine import why_spark_reads
 from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles, size_of
 from incremental_assets.delta.local_query import MOST_ROWS, described_here, is_expressible, readable_here, window_condition
@@ -41,10 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
+MOST_OLD_ROWS, MOST_OLD_BYTES = 3_000_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
-MOST_OLD_MERGED_ROWS = 3_000_000
-"""The same where rows are merged, of which more are read here, too (``databases.rows``)."""
 MOST_SENT_ROWS, MOST_SENT_BYTES = 300_000, 64 << 20
 """Up to so many rows are sent to Spark, with each query that uses them. It reads more by itself, in parts."""
 FEW_BYTES = 16 << 20
@@ -93,7 +93,12 @@ class LocalComparison:
         found = differences(self.old, self.new, self.key)
         if self.deleted_at is None or not found.missing.num_rows:
             return found
-        return LocalDifferences(found.changed, differences(unmarked(self.old), self.new, self.key).missing)
+        return LocalDifferences(found.changed, differences(self.unmarked_old, self.new, self.key).missing)
+
+    @property
+    def unmarked_old(self) -> pa.Table:
+        """The old rows that are not marked as deleted."""
+        return self.old if self.deleted_at is None else unmarked(self.old)
 
     @functools.cached_property
     def counts(self) -> tuple[int, int, int] | None:
@@ -179,7 +184,7 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
     if described_here(table, head.version) is None:
         raise NotHere(_ONLY_SPARK)
-    may_be_read = write_batch.expected <= _most_old_rows(write_batch) and why_spark_reads(engine) is None
+    may_be_read = write_batch.expected <= MOST_OLD_ROWS and why_spark_reads(engine) is None
     # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
         reading = thread.submit(rows_of_lake, table, head, write_batch) if may_be_read else None
@@ -187,6 +192,8 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
         if is_upsert and not has_unique_keys(new, key):
             raise NotHere("a key is NULL, or came twice")
         old = rows_of_lake(table, head, write_batch) if reading is None else reading.result()
+        if old is None:
+            raise NotHere("the lake has many rows in their place")
     return LocalComparison(old, new, key, is_upsert, counted_by(write_batch), write_batch.deleted_at)
 
 
@@ -267,11 +274,10 @@ def few_rows(
         return None
 
 
-def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Table:
-    """The rows of the table that the batch replaces, with the types of the batch's rows.
+def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:
+    """The rows of the table that the batch replaces, with the types of the batch's rows; None if they are more than are compared here.
 
-    Raises NotHere if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
-    ``MOST_OLD_ROWS``, of an upsert ``MOST_OLD_MERGED_ROWS``, or ``MOST_OLD_BYTES``.
+    Raises NotHere if this process cannot read them as Spark would, or if the table has other columns than the batch.
     """
     replaced = write_batch.read
     schema = arrow_schema(head.columns)
@@ -282,24 +288,18 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
         raise NotHere("the table has other columns than the source")
     try:
         if isinstance(replaced, OfFiles):
-            found = _of_files(table, delta, schema, replaced, write_batch)
+            found = _of_files(table, delta, schema, replaced, write_batch.container.engine)
         elif isinstance(replaced, InWindows):
-            found = _in_windows(table, delta, schema, replaced, write_batch)
+            found = _in_windows(table, delta, schema, replaced, write_batch.container.engine)
         else:
             raise NotHere("the rows are written by their keys")
     except (DeltaError, pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         raise NotHere("the lake's rows could not be read") from error
-    if found is None or found.num_rows > _most_old_rows(write_batch):
-        raise NotHere("the lake has many rows in their place")
-    return found.cast(schema)
+    return None if found is None or found.num_rows > MOST_OLD_ROWS else found.cast(schema)
 
 
-def _most_old_rows(write_batch: WriteBatch) -> int:
-    return MOST_OLD_MERGED_ROWS if write_batch.container.strategy is Strategy.UPSERT else MOST_OLD_ROWS
-
-
-def _in_windows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: InWindows, write_batch: WriteBatch) -> pa.Table | None:
+def _in_windows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: InWindows, engine: Engine) -> pa.Table | None:
     """The rows, or at least one more than are compared here; None if they take too much memory. Raises DeltaError and NotHere."""
     condition = "true"
     if replaced.of is not None:
@@ -309,30 +309,34 @@ def _in_windows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced
         meant = RowsOfWindows(replaced.of, replaced.windows, replaced.include_nulls)
         # The engine reads files with deletion vectors as a whole, and on an object store a small file by four requests.
         if there is not None and (there.live or delta.count() > MOST_ROWS):
-            return _read_out(there, schema, meant, write_batch)
+            return read_few(there, there.searched(meant, engine), schema, meant)
         if there is not None and table.is_on_store and size_of(there.that_may_have(meant)) <= READ_WHOLE:
             with contextlib.suppress(pa.ArrowException):  # the engine reads more types of Parquet
-                return _read_out(there, schema, meant, write_batch)
+                return read_few(there, there.searched(meant, engine), schema, meant)
         condition = window_condition(replaced.of, replaced.windows, replaced.include_nulls)
     readable = readable_here(table, delta.version())
     if readable is None:
         raise NotHere(_ONLY_SPARK)
-    columns, most = ", ".join(map(double_quoted, schema.names)), _most_old_rows(write_batch)
-    return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {most + 1}', MOST_OLD_BYTES)
+    columns = ", ".join(map(double_quoted, schema.names))
+    return query_within(readable, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
 
 
-def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles, write_batch: WriteBatch) -> pa.Table | None:
+def _of_files(table: LakeTable, delta: DeltaTable, schema: pa.Schema, replaced: OfFiles, engine: Engine) -> pa.Table | None:
     """The same of the rows of files of the source."""
     there = LocalFiles.of(delta, folder_at(table.address))
     if there is None:
         raise NotHere(IN_OTHER_FOLDERS)
-    return _read_out(there, schema, of_files(replaced.keys), write_batch)
+    meant = of_files(replaced.keys)
+    return read_few(there, there.searched(meant, engine), schema, meant)
 
 
-def _read_out(there: LocalFiles, schema: pa.Schema, meant: ReplacedRows, write_batch: WriteBatch) -> pa.Table | None:
-    """These rows out of the table's files themselves; None if they are too many. Raises pa.ArrowException, and what ``Folder`` raises."""
-    hits = there.hits(there.searched(meant, write_batch.container.engine), schema, meant)
-    if sum(one.among.true_count for one in hits.values()) > _most_old_rows(write_batch):
+def read_few(there: LocalFiles, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows) -> pa.Table | None:
+    """These rows of the files themselves; None if they are more than are compared here.
+
+    Raises pa.ArrowException, and what ``Folder`` raises.
+    """
+    hits = there.hits(searched, schema, meant)
+    if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]
     for file, one in hits.items():

@@ -1,8 +1,8 @@
-"""Writes changed rows in this process: into new files, and where they replace rows of other files, into those files' places.
+"""Writes few changed rows in this process: into a new file, and where they replace rows of other files, into those files' places.
 
-Belongs here: the rule by which a batch is written so, and which rows it replaces. Does not belong: the comparison that has found few
-changed rows (``local_rows``), reading many of them into files (``add_files``), what happens to the files that have the replaced ones
-(``replaced_files``), how a file is written (``parquet_files``), and the commits (``commit_files``, ``log``).
+Belongs here: the rule by which a batch is written so, and which rows it replaces. Does not belong: the comparison that has found the
+changed rows (``local_rows``), what happens to the files that have the replaced ones (``replaced_files``), how a file is written
+(``parquet_files``), and the commits (``commit_files``, ``log``).
 
 Small files in which rows are replaced are written anew without them (copy-on-write). Larger ones stay, and the rows are marked by deletion
 vectors, as Spark does it. Spark takes a second to plan a query however few rows it writes, and is far slower in finding keys.
@@ -14,36 +14,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError
-from incremental_assets.delta.add_files import Choice, read_into_files
 from incremental_assets.delta.commit_files import (
     NOT_UNDERSTOOD,
-    RemovedFile,
     can_be_replaced,
     commit_files,
-    discard,
     reason_against,
     target_of,
 )
-from incremental_assets.delta.digested_keys import DigestedKeys
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
-from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles
-from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, compare_here, has_unique_keys, key_texts, marked, unmarked
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.replaced_files import ReplacedFiles, find_replaced, written_marks
-from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfEither, RowsOfKeys, RowsOfWindows, axis_values, of_files
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import NotHere, Way, WriteBatch, WriteResult, WrittenFile
 
-_HAVE_MOVED = "rows have moved elsewhere in the source, and have to be looked up by their keys"
+HAVE_MOVED = "rows have moved elsewhere in the source, and have to be looked up by their keys"
 
 
 def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult:
@@ -52,16 +46,16 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     Raises NotHere if another way has to write them, ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError
     if the source's snapshot is not held.
     """
-    _expect_writable(table, head, write_batch)
+    expect_writable(table, head, write_batch)
     schema, apart = compared.new.schema, write_batch.container.partitioned_on
-    wanted = _columns_of(apart, schema)
+    wanted = columns_of(apart, schema)
     chosen = _chosen(write_batch, compared)
     place = ReplacedFiles(replaces_all=chosen.is_all)
     if chosen.replaced is not None:
         place = find_replaced(table, head, write_batch.container.engine, schema, chosen.replaced, wanted)
     if chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows:
         raise NotHere("other rows were found in the table's files than were compared")
-    _commit(table, head, write_batch, chosen.rows, place)
+    commit_rows(table, head, write_batch, chosen.rows, place)
     counts = compared.counts
     if counts is None:
         missing = compared.differences.missing.num_rows
@@ -71,52 +65,15 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values)
 
 
-def merge_files(
-    table: LakeTable, head: Head, write_batch: WriteBatch, choice: Choice, log_info: Callable[[str], None], report: Callable[[int], None]
-) -> WriteResult:
-    """Reads many rows of an upsert into files, and puts these in the place of the table's rows with the same keys, in one commit.
-
-    What is not read into files (``choice.replaced``) is compared, and written by the same commit as far as it has changed. ``log_info`` and
-    ``report`` are used as in ``add_files``. Raises as ``write_here`` does.
-    """
-    _expect_writable(table, head, write_batch)
-    schema, container, folder = arrow_schema(head.columns), write_batch.container, folder_at(table.address)
-    there = LocalFiles.of(table.opened_at(head.version), folder)
-    if schema is None or there is None:
-        raise NotHere("a column's type is not known here" if schema is None else IN_OTHER_FOLDERS)
-    apart, key = container.partitioned_on, pa.schema([schema.field(name) for name in container.lake_key])
-    wanted = _columns_of(apart, schema)
-    compared = None if choice.replaced is None else compare_here(table, head, choice.replaced)
-    files = read_into_files(table, head, write_batch, choice, log_info, report)
-    with _discarded_on_error(lambda: discard(folder, files)):
-        written = [RemovedFile(file.path, file.size) for file in files]
-        keys = DigestedKeys.of(key, there.values(written, key))
-        chosen, missing = _Chosen(schema.empty_table()), 0
-        if compared is not None:
-            lost = compared.differences.missing
-            # The row of a missing key may have moved to where rows are read into files.
-            lost = lost.filter(pc.invert(keys.among(lost)))  # pyright: ignore[reportAttributeAccessIssue]
-            chosen, missing = _chosen_by_key(write_batch, compared, lost), lost.num_rows
-        replaced = keys if chosen.replaced is None else RowsOfEither(keys, chosen.replaced)
-        place = find_replaced(table, head, container.engine, schema, replaced, wanted)
-        apart_values = () if wanted is None else tuple(there.values(written, wanted))
-        _commit(table, head, write_batch, chosen.rows, place, files)
-    rows, updated = sum(file.rows for file in files), place.replaced_rows - missing
-    counts = rows + (0 if compared is None else compared.differences.changed.num_rows) - updated, updated, missing
-    rows += 0 if compared is None else compared.new.num_rows
-    values = axis_values(apart, [*apart_values, *place.replaced, chosen.rows])
-    return WriteResult(rows, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values)
-
-
 def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
     """Puts the rows of a batch, if they are few, in the place of all rows of the table, in one commit.
 
     The table gets the batch's columns in place of its own. Raises as ``write_here`` does.
     """
-    _expect_writable(table, head, write_batch)
+    expect_writable(table, head, write_batch)
     rows = write_batch.rows.local()
-    _expect_permitted(write_batch)
-    _commit(table, head, write_batch, rows, ReplacedFiles(replaces_all=True))
+    expect_permitted(write_batch)
+    commit_rows(table, head, write_batch, rows, ReplacedFiles(replaces_all=True))
     return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1, Way.REPLACE_ALL)
 
 
@@ -125,12 +82,12 @@ def write_by_key(table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa
 
     Returns the rows that were replaced, with the columns by which they are known. Raises as ``write_here`` does.
     """
-    _expect_writable(table, head, write_batch)
+    expect_writable(table, head, write_batch)
     known_by = pa.schema([rows.schema.field(name) for name in replaced.columns])
     place = find_replaced(table, head, write_batch.container.engine, rows.schema, replaced, known_by)
     nothing = not rows.num_rows and not place.replaced_rows
     if not nothing:
-        _commit(table, head, write_batch, rows, place)
+        commit_rows(table, head, write_batch, rows, place)
     return pa.concat_tables([known_by.empty_table(), *place.replaced]), place.way
 
 
@@ -140,7 +97,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     if schema is None:
         raise NotHere("a column's type is not known here")
     write_batch = replace(write_batch, columns=tuple(head.columns))  # no rows are written but those that the table has
-    _expect_writable(table, head, write_batch)
+    expect_writable(table, head, write_batch)
     is_kept = write_batch.deleted_at is not None
     place = find_replaced(table, head, write_batch.container.engine, schema, RowsOfKeys(keys), schema if is_kept else None)
     if place.replaced_rows != keys.num_rows:
@@ -148,11 +105,11 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     rows = pa.concat_tables([schema.empty_table(), *place.replaced])
     if write_batch.deleted_at is not None:
         rows = marked(rows, write_batch.deleted_at)
-    _commit(table, head, write_batch, rows, place)
+    commit_rows(table, head, write_batch, rows, place)
     return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1, place.way)
 
 
-def _commit(
+def commit_rows(
     table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa.Table, place: ReplacedFiles, files: Sequence[WrittenFile] = ()
 ) -> None:
     """Writes the rows, and commits them with what happens to other files. ``files``: further new ones. Raises as ``write_here`` does."""
@@ -162,7 +119,7 @@ def _commit(
         raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
     target, folder = target_of(table.address, head, write_batch), folder_at(table.address)
     writer = FilesWriter(folder.new_files(), rows.schema, target.sort, target.indexed)
-    with place_errors(table.url), _discarded_on_error(writer.discard):
+    with place_errors(table.url), discarded_on_error(writer.discard):
         writer.add(pa.concat_tables([rows, *place.kept]))
         writer.close()
         write_batch.rows.still_there()
@@ -187,7 +144,7 @@ def _removed_on_error(folder: Folder, name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _discarded_on_error(discard: Callable[[], None]) -> Iterator[None]:
+def discarded_on_error(discard: Callable[[], None]) -> Iterator[None]:
     """Removes what was written for a commit, unless it is possible that the commit names it."""
     try:
         yield
@@ -198,7 +155,7 @@ def _discarded_on_error(discard: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-def _expect_writable(table: LakeTable, head: Head, write_batch: WriteBatch) -> None:
+def expect_writable(table: LakeTable, head: Head, write_batch: WriteBatch) -> None:
     """Raises NotHere if Spark has to write, whatever the rows are."""
     reason = why_spark_writes(write_batch.container.engine) or reason_against(table, head, write_batch)
     if reason is not None:
@@ -226,9 +183,9 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen:
     _, updated, deleted = compared.counts
     if not updated and not deleted:
         return _Chosen(compared.added())
-    _expect_permitted(write_batch)
+    expect_permitted(write_batch)
     if deleted and is_followed(write_batch) and have_moved(write_batch, compared):
-        raise NotHere(_HAVE_MOVED)
+        raise NotHere(HAVE_MOVED)
     if write_batch.files is not None:
         return _Chosen(compared.new, of_files(write_batch.files), compared.old.num_rows)
     if identifier is None:
@@ -246,17 +203,21 @@ def _chosen_by_key(write_batch: WriteBatch, compared: LocalComparison, missing: 
     rows, key = compared.differences.changed, list(compared.key)
     if missing.num_rows:
         if still_there(write_batch, iter(key_texts(missing)))[0]:
-            raise NotHere(_HAVE_MOVED)
-        _expect_permitted(write_batch)
+            raise NotHere(HAVE_MOVED)
+        expect_permitted(write_batch)
     keys = pa.concat_tables([rows.select(key), missing])
-    if compared.deleted_at is not None and missing.num_rows:
-        there = unmarked(compared.old)
-        kept = there.filter(RowsOfKeys(missing).among(there.select(key)))
-        rows = pa.concat_tables([rows, marked(kept, compared.deleted_at)])
-    return _Chosen(rows, RowsOfKeys(keys))
+    return _Chosen(pa.concat_tables([rows, marked_rows(compared, missing)]), RowsOfKeys(keys))
 
 
-def _columns_of(axis: Identifier | None, schema: pa.Schema) -> pa.Schema | None:
+def marked_rows(compared: LocalComparison, missing: pa.Table) -> pa.Table:
+    """The rows with these keys, marked as deleted, if such rows stay; otherwise none."""
+    there = compared.unmarked_old
+    if compared.deleted_at is None or not missing.num_rows:
+        return there.slice(0, 0)
+    return marked(there.filter(RowsOfKeys(missing).among(there.select(list(compared.key)))), compared.deleted_at)
+
+
+def columns_of(axis: Identifier | None, schema: pa.Schema) -> pa.Schema | None:
     """The columns of the axis of partitions, if these are no windows of the identifier. Raises NotHere if one is a decimal."""
     columns = None if axis is None else pa.schema([schema.field(name) for name in axis.columns])
     if columns is not None and any(pa.types.is_decimal(field.type) for field in columns):
@@ -264,7 +225,7 @@ def _columns_of(axis: Identifier | None, schema: pa.Schema) -> pa.Schema | None:
     return columns
 
 
-def _expect_permitted(write_batch: WriteBatch) -> None:
+def expect_permitted(write_batch: WriteBatch) -> None:
     """Raises NotHere if rows must not be deleted without further questions, which Spark asks."""
     if not write_batch.allow_empty and write_batch.rows.emptied():
         raise NotHere("partitions would be emptied")

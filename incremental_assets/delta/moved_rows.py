@@ -6,12 +6,10 @@ are now. Does not belong: the same of an upsert, whose MERGE goes by keys anyway
 """
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.window import Window
 from incremental_assets.delta.local_rows import LocalComparison, key_texts
 from incremental_assets.delta.merge import GONE, lookups, missing_keys, run_merge, still_there
 from incremental_assets.delta.sql import align, scope_predicate
@@ -41,18 +39,11 @@ def have_moved(write_batch: WriteBatch, compared: LocalComparison) -> bool:
 
 
 def left_rows(
-    spark: "SparkSession",
-    table: LakeTable,
-    head: Head,
-    write_batch: WriteBatch,
-    predicate: str,
-    read: "DataFrame",
-    read_apart: Sequence[Window],
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, predicate: str, read: "DataFrame"
 ) -> "tuple[DataFrame | None, DataFrame | None]":
     """The rows of the lake that have left the windows: the keys of all of them, and those that the source still has, as they are now.
 
-    ``predicate``: selects the rows of the lake; ``read``: those of the source. ``read_apart``: windows of which the rows are read for
-    another commit. The results are None if there are no such rows.
+    ``predicate``: selects the rows of the lake; ``read``: those of the source. The results are None if there are no such rows.
     """
     container, identifier = write_batch.container, write_batch.identifier
     assert identifier is not None and write_batch.by_key is not None
@@ -65,7 +56,7 @@ def left_rows(
         rows = write_batch.by_key.by_key(spark, some)
         found.append(rows.selectExpr(*align(container, shape, rows.columns)))
     # The source may take two spellings for one key. It then finds a row by the lake's which the read has under another one.
-    inside = scope_predicate(identifier, (*write_batch.windows, *read_apart), write_batch.include_nulls)
+    inside = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     moved = functools.reduce(lambda one, other: one.unionByName(other), found).where(f"NOT coalesce({inside}, false)")
     return gone, moved.dropDuplicates(list(container.lake_key))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.window import Window
 from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.local_rows import LocalComparison, counted_by, sent_or_read
 from incremental_assets.delta.moved_rows import is_followed, left_rows, replace_and_move, replaced_rows
@@ -34,17 +33,11 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 
 
 def overwrite(
-    spark: "SparkSession",
-    table: LakeTable,
-    head: Head,
-    write_batch: WriteBatch,
-    compared: LocalComparison | None = None,
-    read_apart: Sequence[Window] = (),
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison | None = None
 ) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
 
-    ``compared``: its rows and the comparison with those of the lake, if this process has made it. ``read_apart``: windows of which the
-    rows are read for another commit.
+    ``compared``: its rows and the comparison with those of the lake, if this process has made it.
 
     Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
     source's snapshot is no longer held.
@@ -81,7 +74,7 @@ def overwrite(
     try:
         gone, moved, keys, values = None, None, None, None
         if follows:
-            gone, moved = left_rows(spark, table, head, write_batch, predicate, frame, read_apart)
+            gone, moved = left_rows(spark, table, head, write_batch, predicate, frame)
         if moved is not None:
             held.append(PersistedRows(spark, moved))
             moved = held[-1].frame

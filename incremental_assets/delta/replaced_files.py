@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 MOST_WHOLE_BYTES = 256 << 20
 """Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
-"""Up to so many bytes of files are written anew."""
+"""Up to so many bytes of files are written anew. Rows of larger ones are marked."""
+MOST_UNMARKED_BYTES = 192 << 20
+"""The same where the table permits no marks. They take some ten times as much memory."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def find_replaced(
             gone = [of_file.select(wanted.names) for of_file in read]
         # A file with a deletion vector leaves only by name and vector.
         has_vectors = any(file.path in there.live for file in hits)
-        is_small = size_of(list(hits)) <= MOST_WRITTEN_BYTES
+        most = MOST_WRITTEN_BYTES if _permits_vectors(head) else MOST_UNMARKED_BYTES
+        is_small = size_of(list(hits)) <= most
         known = files_of(folder, delta) if has_vectors or not is_small else {}
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
@@ -110,6 +113,10 @@ def find_replaced(
         raise NotHere("a file of the table was not read") from error
 
 
+def _permits_vectors(head: Head) -> bool:
+    return head.properties.get("delta.enableDeletionVectors") == "true"
+
+
 def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array) -> pa.Table:
     """The rows of a file that leaves the table which stay in it."""
     rows = there.read(file, schema)
@@ -120,8 +127,8 @@ def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Ar
 
 def _marked(head: Head, known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[MarkedFile]:
     """The same files with all their rows that are deleted then. Raises NotHere if the table permits no deletion vectors."""
-    if head.properties.get("delta.enableDeletionVectors") != "true":
-        raise NotHere(f"files of more than {MOST_WRITTEN_BYTES >> 20} MB change, and the table permits no deletion vectors")
+    if not _permits_vectors(head):
+        raise NotHere(f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table permits no deletion vectors")
     marked: list[MarkedFile] = []
     for file, among in hits.items():
         found = known[file.path]

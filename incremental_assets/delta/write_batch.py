@@ -50,13 +50,6 @@ class BatchRows(Protocol):
         """The same rows, to be read into files of the table. Raises NotHere if the source cannot do that."""
         raise NotHere("these rows cannot be read into files")
 
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "BatchRows":
-        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier. ``emptied`` stays that of all rows.
-
-        Raises NotHere if the source does not divide them.
-        """
-        raise NotHere("these rows are not divided")
-
     def still_there(self) -> None:
         """Raises SourceError if the snapshot of the source is no longer held."""
         ...
@@ -86,14 +79,12 @@ class InWindows:
     """Rows of these windows of ``of``: the container's identifier or, by partition, its axis; None for a container without identifier,
     whose one window is everything.
 
-    ``include_nulls``: rows without identifier are among them. ``divisible``: they may be committed in two parts, as their batch is itself
-    one of several by which a large read is written.
+    ``include_nulls``: rows without identifier are among them.
     """
 
     of: Identifier | None
     windows: tuple[Window, ...]
     include_nulls: bool = False
-    divisible: bool = False
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def test_a_partition_of_another_column_is_audited_and_repaired(shop: Shop) -> No
 def test_rows_too_large_for_memory_are_written_all_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the estimate took for few go into files in the middle of the read, and none may be lost on the way."""
     project = shop(incremental=["orders:id:integer!upsert"])
-    for limit in ("MOST_LOCAL_BYTES", "MOST_MERGED_BYTES"):
+    for limit in ("MOST_LOCAL_BYTES", "MOST_COMPARED_BYTES"):
         monkeypatch.setattr(f"incremental_assets.databases.rows.{limit}", 100_000)
     monkeypatch.setattr(project.rows_module, "BATCH_BYTES", 50_000)
     repeated = project.sql.repeated

@@ -1,0 +1,136 @@
+"""Writes many rows by files into which they are read, in the place of the rows of the table that they replace, in one commit.
+
+Belongs here: which rows these files replace, and what has changed by that. Does not belong: reading them into files (``add_files``), what
+happens to the files that have the replaced ones (``replaced_files``), and rows so few that they are held in memory (``local_write``).
+
+All rows are written, also those that have not changed. Of what the table has, only keys and the windows' columns are read.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from incremental_assets.core.container import Engine
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.window import Window
+from incremental_assets.delta.add_files import Choice, read_into_files
+from incremental_assets.delta.commit_files import RemovedFile, discard
+from incremental_assets.delta.digested_keys import DigestedKeys
+from incremental_assets.delta.guards import already_there
+from incremental_assets.delta.local_files import LocalFiles
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, counted_by, key_texts, read_few, rows_of_lake
+from incremental_assets.delta.local_write import (
+    HAVE_MOVED,
+    columns_of,
+    commit_rows,
+    discarded_on_error,
+    expect_permitted,
+    expect_writable,
+    marked_rows,
+)
+from incremental_assets.delta.merge import still_there
+from incremental_assets.delta.moved_rows import is_followed
+from incremental_assets.delta.replaced_files import find_replaced
+from incremental_assets.delta.replaced_rows import RowsOfEither, RowsOfWindows, axis_values, largest
+from incremental_assets.delta.store import folder_at
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import NotHere, WriteBatch, WriteResult
+
+
+def replace_by_files(
+    table: LakeTable, head: Head, write_batch: WriteBatch, choice: Choice, log_info: Callable[[str], None], report: Callable[[int], None]
+) -> WriteResult:
+    """Reads the rows of a batch into files, and puts these in the place of the rows that they replace, in one commit.
+
+    ``log_info`` and ``report`` are used as in ``add_files``. What has changed is counted if few rows of the table are in the windows.
+    Raises as ``write_here`` does.
+    """
+    expect_writable(table, head, write_batch)
+    container, schema = write_batch.container, arrow_schema(head.columns)
+    old = rows_of_lake(table, head, write_batch)
+    there = LocalFiles.of(table.opened_at(head.version), folder_at(table.address))
+    if write_batch.identifier is None or schema is None or there is None:
+        raise NotHere("the rows of the table are replaced")
+    if old is None and write_batch.deleted_at is not None:
+        raise NotHere("many rows may have to be marked as deleted")
+    windows, engine = RowsOfWindows(write_batch.identifier, write_batch.windows, write_batch.include_nulls), container.engine
+    is_upsert, key, place = container.strategy is Strategy.UPSERT, None, None
+    if is_upsert or is_followed(write_batch):
+        key = pa.schema([schema.field(name) for name in container.lake_key])
+        DigestedKeys.of(key, ())  # which raises NotHere before anything is read
+    apart = container.partitioned_on
+    wanted = columns_of(apart, schema)
+    if not is_upsert:
+        place = find_replaced(table, head, engine, schema, windows, wanted)
+    files = read_into_files(table, head, write_batch, choice, log_info, report)
+    count, written = sum(file.rows for file in files), [RemovedFile(file.path, file.size) for file in files]
+    with discarded_on_error(lambda: discard(there.folder, files)):
+        compared = None if old is None else _compared(write_batch, schema, old, there, written)
+        if compared is not None and compared.is_equal and compared.new.num_rows == count:
+            discard(there.folder, files)
+            return already_there(table, head, write_batch, count)
+        rows, missing = schema.empty_table(), 0
+        if key is not None:
+            keys = DigestedKeys.of(key, there.values(written, key))
+            lost = _lost(there, schema, windows, engine, keys, compared)
+            missing = lost.num_rows
+            if still_there(write_batch, iter(key_texts(lost.drop_null())))[0]:
+                raise NotHere(HAVE_MOVED)
+            if is_upsert and missing and compared is not None:
+                rows = marked_rows(compared, lost)
+            if place is None:
+                replaced = RowsOfEither(keys, DigestedKeys.of(key, [lost])) if missing else keys
+                place = find_replaced(table, head, engine, schema, replaced, wanted)
+        assert place is not None
+        if missing or (key is None and place.replaced_rows):
+            expect_permitted(write_batch)
+        apart_rows = [] if wanted is None else list(there.values(written, wanted))
+        commit_rows(table, head, write_batch, rows, place, files)
+    counts = (None, None, None) if compared is None else _counts(compared, count, place.replaced_rows, missing, is_by_key=key is not None)
+    values = axis_values(apart, [*apart_rows, *place.replaced, rows])
+    return WriteResult(count, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values)
+
+
+def _compared(
+    write_batch: WriteBatch, schema: pa.Schema, old: pa.Table, there: LocalFiles, written: Sequence[RemovedFile]
+) -> LocalComparison | None:
+    """The table's rows in the windows, ``old``, compared with those of the written files that are not above all of these; None if these are
+    many."""
+    identifier = write_batch.identifier
+    assert identifier is not None
+    highest = pc.max(largest(old.select(list(identifier.columns)))).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+    upper = () if highest is None else (Window(None, highest + 1 if highest < 2**63 - 1 else None),)
+    new = read_few(there, written, schema, RowsOfWindows(identifier, upper, True)) if old.num_rows else schema.empty_table()
+    container = write_batch.container
+    is_upsert = container.strategy is Strategy.UPSERT
+    by = counted_by(write_batch), write_batch.deleted_at
+    return None if new is None else LocalComparison(old, new, container.lake_key, is_upsert, *by)
+
+
+def _lost(
+    there: LocalFiles, schema: pa.Schema, windows: RowsOfWindows, engine: Engine, keys: DigestedKeys, compared: LocalComparison | None
+) -> pa.Table:
+    """The keys of the table's rows in the windows that were not read. Rows that are marked as deleted have none."""
+    key = pa.schema([schema.field(name) for name in keys.columns])
+    if compared is not None:
+        parts = iter([compared.unmarked_old.select(key.names)])
+    else:
+        hits = there.hits(there.searched(windows, engine), schema, windows)
+        parts = (there.rows(file, key, found.among) for file, found in hits.items())
+    lost = (part.filter(pc.invert(keys.among(part))) for part in parts)  # pyright: ignore[reportAttributeAccessIssue]
+    return pa.concat_tables([key.empty_table(), *lost])
+
+
+def _counts(compared: LocalComparison, count: int, replaced: int, missing: int, *, is_by_key: bool) -> tuple[int, int, int]:
+    """The numbers of (inserted, updated, deleted) rows, of ``count`` ones that were read and ``replaced`` ones that they replace.
+
+    ``missing``: how many of these were not read, if that was looked for by the primary key (``is_by_key``).
+    """
+    if compared.counts is not None:
+        inserted, updated, deleted = compared.counts
+        moved = compared.differences.missing.num_rows - missing if is_by_key else 0  # to where nothing was compared
+        return inserted + count - compared.new.num_rows - moved, updated + moved, deleted - moved
+    unchanged = compared.new.num_rows - compared.differences.changed.num_rows
+    updated = replaced - missing - unchanged
+    return count - unchanged - updated, updated, missing
