@@ -5,7 +5,8 @@ Belongs here: the commit, and the tables that it must not be made to, without Sp
 """
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta import add_files, commit_files
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.parquet_files import FilesWriter
+from incremental_assets.delta.store import folder_at
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import BatchRows, InWindows, NotHere, WriteBatch, WrittenFile
+from incremental_assets.delta.write_batch import BatchRows, FilesTarget, InWindows, NotHere, RowsInFiles, WriteBatch, WrittenFile
 
 SCHEMA = pa.schema([("k", pa.int64())])
 FIELD: dict[str, Any] = {"name": "k", "type": "long", "nullable": True, "metadata": {}}
@@ -43,6 +45,27 @@ class HeldRows(BatchRows):
 
     def emptied(self) -> tuple[Window, ...]:
         return ()
+
+
+@dataclass(frozen=True)
+class ReadIntoFiles(RowsInFiles):
+    """Rows that are read into files, by two readers."""
+
+    rows: pa.Table
+
+    def reason_against(self, spark: Any, folder: str) -> str | None:
+        return None
+
+    def write(self, spark: Any, target: FilesTarget, report: Callable[[int], None]) -> Sequence[WrittenFile]:
+        rows, half = self.rows.rename_columns(list(target.names)), self.rows.num_rows // 2
+        written: list[WrittenFile] = []
+        for part in (rows.slice(0, half), rows.slice(half)):
+            writer = FilesWriter(folder_at(target.folder).new_files(), rows.schema, target.sort, target.indexed)
+            writer.add(part)
+            writer.close()
+            written += [WrittenFile(*file) for file in writer.files]
+        report(rows.num_rows)
+        return written
 
 
 def batch(**changes: Any) -> WriteBatch:

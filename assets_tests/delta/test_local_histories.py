@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 
 from assets_tests import hostile
 from assets_tests.core.test_model_container import resolved
-from assets_tests.delta.test_add_files import HeldRows
+from assets_tests.delta.test_add_files import HeldRows, ReadIntoFiles
 from assets_tests.harness import long
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
@@ -37,7 +37,7 @@ from incremental_assets.core.names import backticked, literal
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.stored_state import fresh_state
-from incremental_assets.delta import create, replaced_files
+from incremental_assets.delta import create, local_rows, replaced_files
 from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.guards import newest
@@ -46,7 +46,7 @@ from incremental_assets.delta.local_rows import key_texts, local_frame
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable, double_quoted, query
 from incremental_assets.delta.write import commit
-from incremental_assets.delta.write_batch import InWindows, NotHere, WriteBatch
+from incremental_assets.delta.write_batch import InWindows, NotHere, RowsInFiles, WriteBatch
 from incremental_assets.spark.session import SparkSession, open_session
 
 D = decimal.Decimal
@@ -118,11 +118,12 @@ FEATURES = [
 
 @dataclass
 class Rows(HeldRows):
-    """The rows that a batch has read. ``is_local``: whether this process holds them, or only Spark reads them. ``meanwhile``: what another
-    writer does right before the commit."""
+    """The rows that a batch has read. ``is_local``: whether this process holds them. ``many``: how they are read into files; None: only
+    Spark reads them. ``meanwhile``: what another writer does right before the commit."""
 
     rows: pa.Table
     is_local: bool
+    many: "ReadIntoFiles | None" = None
     gone: tuple[Window, ...] = ()
     meanwhile: Callable[[], None] | None = None
 
@@ -138,6 +139,9 @@ class Rows(HeldRows):
         if not self.is_local:
             raise NotHere("there are many rows")
         return self.rows
+
+    def in_files(self) -> RowsInFiles:
+        return super().in_files() if self.many is None else self.many
 
     def emptied(self) -> tuple[Window, ...]:
         return self.gone
@@ -359,12 +363,15 @@ class History:
         gone = () if read else windows
         most, allow = self.random.choice([-1, 3_000, 8 << 20]), self.random.random() < 0.8
         self.patch.setattr(replaced_files, "MOST_WRITTEN_BYTES", most)
-        self.note(f"sync {windows} nulls={nulls} rows={read} most={most} allow_empty={allow}")
+        many = self.random.random() < 0.5
+        self.patch.setattr(local_rows, "MOST_OLD_ROWS", 2 if many and self.random.random() < 0.5 else 3_000_000)
+        self.note(f"sync {windows} nulls={nulls} rows={read} most={most} many={many} allow_empty={allow}")
         meanwhile = self._statement() if self.past and self.random.random() < 0.15 else None
         done: list[bool] = []
         for table in self.tables:
             act = None if meanwhile is None else functools.partial(self._run_beside, table, meanwhile[0])
-            rows = Rows(self.layout.table(read), table is self.here, gone, act)
+            own = self.layout.table(read)
+            rows = Rows(own, table is self.here and not many, ReadIntoFiles(own) if table is self.here else None, gone, act)
             for last in (False, True):
                 try:
                     done.append(self._commit(table, rows, windows, nulls, allow, len(read)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from obstore.exceptions import BaseError
 
 from incremental_assets.core.container import Engine
@@ -99,22 +100,26 @@ def find_replaced(
             gone = [of_file.select(wanted.names) for of_file in read]
         # A file with a deletion vector leaves only by name and vector.
         has_vectors = any(file.path in there.live for file in hits)
-        most = MOST_WRITTEN_BYTES if _permits_vectors(head) else MOST_UNMARKED_BYTES
-        is_small = size_of(list(hits)) <= most
+        permits_vectors = _permits_vectors(head, delta)
+        is_small = size_of(list(hits)) <= (MOST_WRITTEN_BYTES if permits_vectors else MOST_UNMARKED_BYTES)
+        if not is_small and not permits_vectors:
+            raise NotHere(f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table permits no deletion vectors")
         known = files_of(folder, delta) if has_vectors or not is_small else {}
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
         if is_small:
             kept = [_staying(there, schema, file, among) for file, among in hits.items()]
             return ReplacedFiles(kept, [known.get(file.path, file) for file in hits], rows, replaced=gone)
-        return ReplacedFiles(replaced_rows=rows, marked=_marked(head, known, hits, there), replaced=gone)
+        return ReplacedFiles(replaced_rows=rows, marked=_marked(known, hits, there), replaced=gone)
     except (pa.ArrowException, OSError, BaseError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         raise NotHere("a file of the table was not read") from error
 
 
-def _permits_vectors(head: Head) -> bool:
-    return head.properties.get("delta.enableDeletionVectors") == "true"
+def _permits_vectors(head: Head, delta: DeltaTable) -> bool:
+    # Another program may have set the property alone. Readers that look at the table's features would then not see the marks.
+    is_feature = "deletionVectors" in (delta.protocol().writer_features or ())
+    return is_feature and head.properties.get("delta.enableDeletionVectors") == "true"
 
 
 def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array) -> pa.Table:
@@ -125,10 +130,8 @@ def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Ar
     return rows.filter(other if live is None else pc.and_(live, other))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _marked(head: Head, known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[MarkedFile]:
-    """The same files with all their rows that are deleted then. Raises NotHere if the table permits no deletion vectors."""
-    if not _permits_vectors(head):
-        raise NotHere(f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table permits no deletion vectors")
+def _marked(known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[MarkedFile]:
+    """The same files with all their rows that are deleted then. Raises NotHere if the log does not say enough of one."""
     marked: list[MarkedFile] = []
     for file, among in hits.items():
         found = known[file.path]
