@@ -6,7 +6,7 @@ rows (``test_local_write``), random histories (``test_local_histories``), and wh
 
 import datetime
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from assets_tests.delta.test_local_write import (
 from assets_tests.harness import examples
 from incremental_assets.core.window import Window
 from incremental_assets.delta import local_rows
-from incremental_assets.delta.add_files import plan_files
+from incremental_assets.delta.add_files import Choice
 from incremental_assets.delta.digested_keys import DigestedKeys
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.replace_by_files import replace_by_files
@@ -57,9 +57,8 @@ def many(read: Sequence[Row], windows: Sequence[Window], *, upsert: bool, gone: 
 
 
 def put(table: LakeTable, write_batch: WriteBatch) -> WriteResult:
-    head = newest(table)
-    spark: Callable[[], Any] = lambda: pytest.fail("Spark was asked for")  # noqa: E731
-    return replace_by_files(table, head, write_batch, plan_files(spark, table, head, write_batch), lambda _: None, lambda _: None)
+    choice = Choice(write_batch.rows.in_files(), is_beside=True)
+    return replace_by_files(table, newest(table), write_batch, choice, lambda _: None, lambda _: None)
 
 
 KEYED = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(-5, 20), st.sampled_from("abc")), max_size=20)
