@@ -299,7 +299,7 @@ MUTANTS = (
     Mutant(
         "A refresh marks rows anew that are marked already",
         "delta/local_rows.py",
-        "differences(self.unmarked_old, self.new, self.key).missing",
+        "differences(unmarked(self.old), self.new, self.key).missing",
         "found.missing",
         "test_sweep.py::test_a_sync_and_a_refresh_mark_rows_too",
     ),
@@ -369,8 +369,8 @@ MUTANTS = (
     Mutant(
         "The old row of a key is looked for in the batch's windows only",
         "delta/local_write.py",
-        "missing)]), RowsOfKeys(keys))",
-        "missing)]), RowsOfBoth(RowsOfWindows(write_batch.identifier, write_batch.windows, False), RowsOfKeys(keys)))",
+        "compared.deleted_at)]), RowsOfKeys(keys))",
+        "compared.deleted_at)]), RowsOfBoth(RowsOfWindows(write_batch.identifier, write_batch.windows, False), RowsOfKeys(keys)))",
         "test_local_write.py::test_rows_are_replaced_by_key",
     ),
     Mutant(
@@ -411,7 +411,7 @@ MUTANTS = (
     Mutant(
         "Many keys that have moved are deleted",
         "delta/replace_by_files.py",
-        "if still_there(write_batch, iter(key_texts(lost.drop_null())))[0]:",
+        "if still_there(write_batch, (text for batch in batches for text in key_texts(pa.Table.from_batches([batch]))))[0]:",
         "if False:",
         "test_replace_by_files.py::test_what_must_be_asked_about_is_left_to_spark_and_leaves_no_file",
     ),

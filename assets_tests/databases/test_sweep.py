@@ -17,6 +17,7 @@ from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.runner import Runner, SyncOptions
 from incremental_assets.dagster.schedules import NotDue, launch_if_due
+from incremental_assets.databases import rows
 from incremental_assets.delta import local_hashed_rows, local_keys
 from incremental_assets.delta import sweep as delta_sweep
 from incremental_assets.delta.engine import WRITE_BY
@@ -178,11 +179,13 @@ def test_soft_deletes_mark_the_row_and_keep_it(project: Callable[..., Project], 
     assert shop.rows("orders", "count(*) as n") == [(2000,)]
 
 
-@pytest.mark.parametrize("by", ["here", pytest.param("spark", marks=pytest.mark.long)])
+@pytest.mark.parametrize("by", ["here", "files", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_sync_and_a_refresh_mark_rows_too(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     if by == "spark":
         monkeypatch.setenv(WRITE_BY, "spark")
     shop = made(project, deletes="soft")
+    if by == "files":
+        monkeypatch.setattr(rows, "MOST_COMPARED_ROWS", 0)
     shop.execute("update orders set updated_at = '2026-04-01' where id = 1999; update orders set updated_at = '2026-04-01' where id = 2000")
     shop.one("orders")
     shop.execute("delete from orders where id in (7, 1999)")

@@ -6,6 +6,7 @@ rows (``test_local_write``), random histories (``test_local_histories``), and wh
 
 import datetime
 import decimal
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets_tests.delta.test_add_files import ReadIntoFiles, made
 from assets_tests.delta.test_local_write import (
+    COLUMNS,
+    FIELDS,
     ROW,
     WINDOWS,
     Known,
@@ -34,6 +38,7 @@ from assets_tests.delta.test_local_write import (
     write,
 )
 from assets_tests.harness import examples
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.window import Window
 from incremental_assets.delta import local_rows
 from incremental_assets.delta.add_files import Choice
@@ -129,6 +134,23 @@ def test_rows_that_the_table_has_already_are_not_written_again(tmp_path: Path) -
     for upsert in (True, False):
         assert put(table, many([(2, 2, "a"), (1, 1, "a")], [Window(1, 3)], upsert=upsert)).way is Way.ALREADY_THERE
     assert newest(table).version == version and not stray_files(table)
+
+
+@pytest.mark.parametrize("most", [100, 5])
+def test_rows_that_are_gone_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """With ``deletes: soft``, a row would be deleted for ever where many rows are read beside it."""
+    mark = {"name": MARK.name, "type": MARK.type, "nullable": True, "metadata": {}}
+    table = made(tmp_path, field=None, schemaString=json.dumps({"type": "struct", "fields": [*FIELDS, mark]}))
+
+    def soft(read: Sequence[Row]) -> WriteBatch:
+        own = as_table(read).append_column(pa.field(MARK.name, pa.timestamp("us", "UTC")), pa.nulls(len(read), pa.timestamp("us", "UTC")))
+        return of(read, [Window(0, 50)], upsert=True, rows=ManyRows(own), columns=(*COLUMNS, MARK), deleted_at=1)
+
+    put(table, soft([(1, 1, "a"), (2, 2, "a"), (3, 49, "a")]))
+    monkeypatch.setattr(local_rows, "MOST_OLD_ROWS", most)
+    put(table, soft([(1, 1, "a"), *((key, key, "b") for key in range(3, 40))]))
+    marked = DeltaTable(table.address).to_pyarrow_table(columns=["k", MARK.name]).sort_by("k").to_pylist()
+    assert [row["k"] for row in marked] == [*range(1, 40)] and [row["k"] for row in marked if row[MARK.name] is not None] == [2]
 
 
 def test_marks_need_a_table_whose_readers_look_for_them(tmp_path: Path) -> None:

@@ -93,12 +93,7 @@ class LocalComparison:
         found = differences(self.old, self.new, self.key)
         if self.deleted_at is None or not found.missing.num_rows:
             return found
-        return LocalDifferences(found.changed, differences(self.unmarked_old, self.new, self.key).missing)
-
-    @property
-    def unmarked_old(self) -> pa.Table:
-        """The old rows that are not marked as deleted."""
-        return self.old if self.deleted_at is None else unmarked(self.old)
+        return LocalDifferences(found.changed, differences(unmarked(self.old), self.new, self.key).missing)
 
     @functools.cached_property
     def counts(self) -> tuple[int, int, int] | None:

@@ -27,7 +27,7 @@ from incremental_assets.delta.commit_files import (
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
-from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
@@ -206,15 +206,15 @@ def _chosen_by_key(write_batch: WriteBatch, compared: LocalComparison, missing: 
             raise NotHere(HAVE_MOVED)
         expect_permitted(write_batch)
     keys = pa.concat_tables([rows.select(key), missing])
-    return _Chosen(pa.concat_tables([rows, marked_rows(compared, missing)]), RowsOfKeys(keys))
+    return _Chosen(pa.concat_tables([rows, marked_rows(compared.old, missing, compared.deleted_at)]), RowsOfKeys(keys))
 
 
-def marked_rows(compared: LocalComparison, missing: pa.Table) -> pa.Table:
-    """The rows with these keys, marked as deleted, if such rows stay; otherwise none."""
-    there = compared.unmarked_old
-    if compared.deleted_at is None or not missing.num_rows:
-        return there.slice(0, 0)
-    return marked(there.filter(RowsOfKeys(missing).among(there.select(list(compared.key)))), compared.deleted_at)
+def marked_rows(old: pa.Table, missing: pa.Table, deleted_at: int | None) -> pa.Table:
+    """The old rows with these keys, marked as deleted, if such rows stay; otherwise none. See ``WriteBatch`` for ``deleted_at``."""
+    if deleted_at is None or not missing.num_rows:
+        return old.slice(0, 0)
+    there = unmarked(old)
+    return marked(there.filter(RowsOfKeys(missing).among(there.select(missing.column_names))), deleted_at)
 
 
 def columns_of(axis: Identifier | None, schema: pa.Schema) -> pa.Schema | None:

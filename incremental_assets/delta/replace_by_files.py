@@ -6,20 +6,21 @@ happens to the files that have the replaced ones (``replaced_files``), and rows 
 All rows are written, also those that have not changed. Of what the table has, only keys and the windows' columns are read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from obstore.exceptions import BaseError
 
-from incremental_assets.core.container import Engine
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window
 from incremental_assets.delta.add_files import Choice, read_into_files
 from incremental_assets.delta.commit_files import RemovedFile, discard
 from incremental_assets.delta.digested_keys import DigestedKeys
+from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import already_there
-from incremental_assets.delta.local_files import LocalFiles
-from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, counted_by, key_texts, read_few, rows_of_lake
+from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, counted_by, key_texts, read_few, rows_of_lake, unmarked
 from incremental_assets.delta.local_write import (
     HAVE_MOVED,
     columns_of,
@@ -29,7 +30,7 @@ from incremental_assets.delta.local_write import (
     expect_writable,
     marked_rows,
 )
-from incremental_assets.delta.merge import still_there
+from incremental_assets.delta.merge import KEYS_A_LOOKUP, still_there
 from incremental_assets.delta.moved_rows import is_followed
 from incremental_assets.delta.replaced_files import find_replaced
 from incremental_assets.delta.replaced_rows import RowsOfEither, RowsOfWindows, axis_values, largest
@@ -47,15 +48,15 @@ def replace_by_files(
     Raises as ``write_here`` does.
     """
     expect_writable(table, head, write_batch)
+    windows = _windows(write_batch)
     container, schema = write_batch.container, arrow_schema(head.columns)
     old = rows_of_lake(table, head, write_batch)
     there = LocalFiles.of(table.opened_at(head.version), folder_at(table.address))
-    if write_batch.identifier is None or schema is None or there is None:
-        raise NotHere("the rows of the table are replaced")
+    if schema is None or there is None:
+        raise NotHere(IN_OTHER_FOLDERS)
     if old is None and write_batch.deleted_at is not None:
         raise NotHere("many rows may have to be marked as deleted")
-    windows, engine = RowsOfWindows(write_batch.identifier, write_batch.windows, write_batch.include_nulls), container.engine
-    is_upsert, key, place = container.strategy is Strategy.UPSERT, None, None
+    engine, is_upsert, key, place = container.engine, container.strategy is Strategy.UPSERT, None, None
     if is_upsert or is_followed(write_batch):
         key = pa.schema([schema.field(name) for name in container.lake_key])
         DigestedKeys.of(key, ())  # which raises NotHere before anything is read
@@ -65,23 +66,19 @@ def replace_by_files(
         place = find_replaced(table, head, engine, schema, windows, wanted)
     files = read_into_files(table, head, write_batch, choice, log_info, report)
     count, written = sum(file.rows for file in files), [RemovedFile(file.path, file.size) for file in files]
-    with discarded_on_error(lambda: discard(there.folder, files)):
+    with place_errors(table.url), discarded_on_error(lambda: discard(there.folder, files)):
         compared = None if old is None else _compared(write_batch, schema, old, there, written)
         if compared is not None and compared.is_equal and compared.new.num_rows == count:
             discard(there.folder, files)
             return already_there(table, head, write_batch, count)
         rows, missing = schema.empty_table(), 0
         if key is not None:
-            keys = DigestedKeys.of(key, there.values(written, key))
-            lost = _lost(there, schema, windows, engine, keys, compared)
+            keys, lost = _keys(write_batch, there, schema, key, written, old)
             missing = lost.num_rows
-            if still_there(write_batch, iter(key_texts(lost.drop_null())))[0]:
-                raise NotHere(HAVE_MOVED)
-            if is_upsert and missing and compared is not None:
-                rows = marked_rows(compared, lost)
             if place is None:
                 replaced = RowsOfEither(keys, DigestedKeys.of(key, [lost])) if missing else keys
                 place = find_replaced(table, head, engine, schema, replaced, wanted)
+                rows = rows if old is None else marked_rows(old, lost, write_batch.deleted_at)
         assert place is not None
         if missing or (key is None and place.replaced_rows):
             expect_permitted(write_batch)
@@ -108,18 +105,40 @@ def _compared(
     return None if new is None else LocalComparison(old, new, container.lake_key, is_upsert, *by)
 
 
-def _lost(
-    there: LocalFiles, schema: pa.Schema, windows: RowsOfWindows, engine: Engine, keys: DigestedKeys, compared: LocalComparison | None
-) -> pa.Table:
-    """The keys of the table's rows in the windows that were not read. Rows that are marked as deleted have none."""
-    key = pa.schema([schema.field(name) for name in keys.columns])
-    if compared is not None:
-        parts = iter([compared.unmarked_old.select(key.names)])
-    else:
-        hits = there.hits(there.searched(windows, engine), schema, windows)
-        parts = (there.rows(file, key, found.among) for file, found in hits.items())
-    lost = (part.filter(pc.invert(keys.among(part))) for part in parts)  # pyright: ignore[reportAttributeAccessIssue]
-    return pa.concat_tables([key.empty_table(), *lost])
+def _keys(
+    write_batch: WriteBatch, there: LocalFiles, schema: pa.Schema, key: pa.Schema, written: Sequence[RemovedFile], old: pa.Table | None
+) -> tuple[DigestedKeys, pa.Table]:
+    """The keys of the written files, and those of the table's rows in the windows that are not among them.
+
+    Raises NotHere if the source still has one of the latter: its row is elsewhere now.
+    """
+    keys = DigestedKeys.of(key, there.values(written, key))
+    if old is None:
+        parts = _keys_in_windows(write_batch, there, schema, key)
+    else:  # rows that are marked already do not get lost
+        parts = iter([(old if write_batch.deleted_at is None else unmarked(old)).select(key.names)])
+    lost = pa.concat_tables([part.filter(pc.invert(keys.among(part))) for part in parts])  # pyright: ignore[reportAttributeAccessIssue]
+    batches = lost.drop_null().to_batches(max_chunksize=KEYS_A_LOOKUP)
+    if still_there(write_batch, (text for batch in batches for text in key_texts(pa.Table.from_batches([batch]))))[0]:
+        raise NotHere(HAVE_MOVED)
+    return keys, lost
+
+
+def _keys_in_windows(write_batch: WriteBatch, there: LocalFiles, schema: pa.Schema, key: pa.Schema) -> Iterator[pa.Table]:
+    """Yields the keys of the table's rows in the windows. Raises NotHere if they are not read here as Spark reads them."""
+    yield key.empty_table()
+    windows = _windows(write_batch)
+    try:
+        for file, found in there.hits(there.searched(windows, write_batch.container.engine), schema, windows).items():
+            yield there.rows(file, key, found.among)
+    except (pa.ArrowException, OSError, BaseError) as error:
+        raise NotHere("a file of the table was not read") from error
+
+
+def _windows(write_batch: WriteBatch) -> RowsOfWindows:
+    if write_batch.identifier is None:
+        raise NotHere("the rows of the table are replaced")
+    return RowsOfWindows(write_batch.identifier, write_batch.windows, write_batch.include_nulls)
 
 
 def _counts(compared: LocalComparison, count: int, replaced: int, missing: int, *, is_by_key: bool) -> tuple[int, int, int]:
