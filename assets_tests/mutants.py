@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         "A sweep deletes rows that the source has under another spelling of their key",
         "databases/sweep.py",
-        "    respelled = still_there(write_batch, iter(key_texts(gone)))[0]\n",
+        "    respelled = still_there(write_batch, key_texts(gone))[0]\n",
         "    respelled = []\n",
         "test_sweep.py::test_a_key_that_is_written_in_another_way_stays_in_the_lake",
     ),
@@ -334,8 +334,8 @@ MUTANTS = (
     Mutant(
         "A row of a file that is written anew comes back from its deletion vector",
         "delta/replaced_files.py",
-        "    live = there.live_rows(file, rows.num_rows)\n",
-        "    live = None\n",
+        "        live = self.there.live_rows(self.file, rows.num_rows)\n",
+        "        live = None\n",
         "test_local_write.py::test_files_of_spark_are_written_anew_or_marked",
     ),
     Mutant(
@@ -390,7 +390,7 @@ MUTANTS = (
     Mutant(
         "Keys that have moved are deleted without Spark",
         "delta/local_write.py",
-        "if still_there(write_batch, iter(key_texts(missing)))[0]:",
+        "if still_there(write_batch, key_texts(missing))[0]:",
         "if False:",
         "test_local_write.py::test_spark_writes_what_must_be_asked_about",
     ),
@@ -411,9 +411,16 @@ MUTANTS = (
     Mutant(
         "Many keys that have moved are deleted",
         "delta/replace_by_files.py",
-        "if still_there(write_batch, (text for batch in batches for text in key_texts(pa.Table.from_batches([batch]))))[0]:",
+        "if still_there(write_batch, key_texts(lost.drop_null()))[0]:",
         "if False:",
         "test_replace_by_files.py::test_what_must_be_asked_about_is_left_to_spark_and_leaves_no_file",
+    ),
+    Mutant(
+        "An interrupted commit leaves a version whose files are gone",
+        "delta/commit_files.py",
+        "    except Exception:  # and no interrupt",
+        "    except BaseException:  # and no interrupt",
+        "test_replace_by_files.py::test_an_interrupt_after_the_commit_takes_no_file_away",
     ),
     Mutant(
         "A key with NULL is taken for one with zero",
@@ -593,8 +600,8 @@ MUTANTS = (
     Mutant(
         "The partitions that rows have left are not reported",
         "delta/local_write.py",
-        "values = axis_values(apart, [*place.replaced, chosen.rows])",
-        "values = axis_values(apart, [chosen.rows])",
+        "partitioning, [*place.replaced, chosen.rows])",
+        "partitioning, [chosen.rows])",
         "test_partition_column.py::test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others",
     ),
     Mutant(

@@ -87,11 +87,7 @@ def measured_by(engine: str, url: str, folder: Path) -> Sequence[Figure]:
     try:
         project.define("shop", DEFS.format(engine=engine, load_rows=rows[0] * 2 // 3))
         figures = [_measure(project, engine, "first load in windows", "shop/changed")]
-        for what, where in (
-            ("ten rows changed", TEN),
-            ("half of the rows changed", HALF),
-            ("a third of them changed at once", THIRD_OF_THEM),
-        ):
+        for what, where in STEPS.items():
             _changed(url, where)
             figures.append(_measure(project, engine, what, "shop/changed"))
         _expect_equal(url, project, "changed")

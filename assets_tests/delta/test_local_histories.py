@@ -180,7 +180,7 @@ class Layout:
         return pa.table(columns, schema=self.schema)
 
     def key_texts(self, key: Row) -> tuple[str, ...]:
-        return key_texts(self.table([(*key, *[None] * (len(self.columns) - self.keys))]).select(range(self.keys)))[0]
+        return next(key_texts(self.table([(*key, *[None] * (len(self.columns) - self.keys))]).select(range(self.keys))))
 
     def at(self, row: Row) -> int | None:
         return max((row[i] for i in self.identifier if row[i] is not None), default=None)

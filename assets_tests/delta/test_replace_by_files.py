@@ -7,7 +7,7 @@ rows (``test_local_write``), random histories (``test_local_histories``), and wh
 import datetime
 import decimal
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from assets_tests.delta.test_local_write import (
 from assets_tests.harness import examples
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.window import Window
-from incremental_assets.delta import local_rows
+from incremental_assets.delta import commit_files, local_rows
 from incremental_assets.delta.add_files import Choice
 from incremental_assets.delta.digested_keys import DigestedKeys
 from incremental_assets.delta.guards import newest
@@ -161,6 +161,24 @@ def test_marks_need_a_table_whose_readers_look_for_them(tmp_path: Path) -> None:
         patch.setattr("incremental_assets.delta.replaced_files.MOST_WRITTEN_BYTES", -1)
         assert put(alone, many([(1, 1, "b")], [Window(1, 2)], upsert=True)).way is Way.REWRITE_FILES
     assert rows_in(alone) == [(1, 1, "b"), (2, 2, "a")]
+
+
+@pytest.mark.parametrize("by", [put, write])
+def test_an_interrupt_after_the_commit_takes_no_file_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Callable[[LakeTable, WriteBatch], Any]
+) -> None:
+    """A run that is terminated while its commit is on the way would leave a table that nobody can read: the version names removed files."""
+    table = with_files(tmp_path, [(1, 1, "a"), (2, 2, "a")])
+    real = commit_files.put_version
+
+    def interrupted(*args: Any) -> bool:
+        assert real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commit_files, "put_version", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        by(table, many([(1, 1, "b"), (3, 3, "b")], [Window(1, 2), Window(3, 4)], upsert=True))
+    assert rows_in(table) == [(1, 1, "b"), (2, 2, "a"), (3, 3, "b")]
 
 
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {

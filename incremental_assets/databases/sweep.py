@@ -119,7 +119,7 @@ def sweep(
     if found.missing and marks is not None:
         returned = _returned(keys_of(found.missing, key), here, session, table, head, marks)
     # The source may have a row under another spelling of its key, which a comparison of texts does not see. It is read again then.
-    respelled = still_there(write_batch, iter(key_texts(gone)))[0]
+    respelled = still_there(write_batch, key_texts(gone))[0]
     there = [*key_texts(returned), *respelled]
     values = here.values_of(gone) if here is not None else values_of(session(), table, head.version, write_batch, gone)
     expect_lease()

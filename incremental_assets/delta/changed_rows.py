@@ -40,7 +40,7 @@ def write_changed_here(table: LakeTable, head: Head, write_batch: WriteBatch, ch
     if not old.num_rows and not changed.rows.num_rows:
         return already_there(table, head, write_batch, 0)
     kept = _in_both(old.select(key), changed.rows.select(key))
-    values = axis_values(axis, [old, changed.rows])
+    values = axis_values(axis, write_batch.container.partitioning, [old, changed.rows])
     counts = changed.rows.num_rows - kept, kept, old.num_rows - kept
     return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, way, axis_values=values)
 

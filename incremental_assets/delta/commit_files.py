@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,18 @@ def discard(folder: Folder, files: Sequence[WrittenFile]) -> None:
     for file in files:
         with contextlib.suppress(OSError, BaseError):
             folder.remove(file.path)
+
+
+@contextlib.contextmanager
+def discarded_on_error(discard: Callable[[], None]) -> Iterator[None]:
+    """Removes what was written for a commit, unless it is possible that the commit names it."""
+    try:
+        yield
+    except LakeError:  # of the commit itself, and nobody knows what has become of it
+        raise
+    except Exception:  # and no interrupt, which may come when the commit is made already
+        discard()
+        raise
 
 
 def can_be_replaced(table: LakeTable, head: Head) -> bool:

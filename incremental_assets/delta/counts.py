@@ -67,7 +67,7 @@ def _counted_in_the_log(delta: DeltaTable) -> int | None:
     counts = pa.table(delta.get_add_actions(flatten=True)).column("num_records")
     if counts.null_count:
         return None
-    deleted = sum(len(alive) - alive.true_count for alive in live_rows(delta).values())
+    deleted = sum(len(alive) - alive.true_count for _, alive in live_rows(delta))
     return int(pc.sum(counts).as_py() or 0) - deleted  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -21,6 +21,10 @@ from incremental_assets.delta.write_batch import NotHere
 
 _ENTRIES_A_KEY = 4
 """The table by which most rows are ruled out has at least so many entries for each key, of one byte each."""
+_ROWS_AT_ONCE = 1 << 18
+"""So many rows are digested at a time: texts become objects on the way, which take many times their memory."""
+MOST_KEYS = 50_000_000
+"""More keys are not held: sorting them takes up to 40 bytes each."""
 _TEXT_SECRETS = secrets.token_hex(8), secrets.token_hex(8)
 _STARTS = np.uint64(secrets.randbits(64)), np.uint64(secrets.randbits(64))
 _FACTOR = np.uint64(secrets.randbits(64) | 1)
@@ -48,10 +52,13 @@ class DigestedKeys(ReplacedRows):
         """
         if any(pa.types.is_floating(field.type) for field in key):
             raise NotHere("a column of the key is a float")
-        low, high, firsts = list[np.ndarray](), list[np.ndarray](), list[pa.ChunkedArray]()
+        low, high, firsts, count = list[np.ndarray](), list[np.ndarray](), list[Any](), 0
         for keys in parts:
             if any(column.null_count for column in keys.columns):
                 raise NotHere("a key is NULL, or came twice")
+            count += keys.num_rows
+            if count > MOST_KEYS:
+                raise NotHere(f"there are more than {MOST_KEYS:,} keys")
             halves = _digests(keys)
             low.append(halves[0])
             high.append(halves[1])
@@ -79,11 +86,9 @@ class DigestedKeys(ReplacedRows):
 
 
 def _in_order(low: list[np.ndarray], high: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    lower, upper = (np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in (low, high))
-    low.clear()
-    high.clear()
-    order = np.argsort(lower)
-    lower, upper = lower[order], upper[order]
+    order = np.argsort(lower := _joined(low))
+    lower = lower[order]
+    upper = _joined(high)[order]
     # These may also be two keys: among a hundred million, with a probability of one in three thousand.
     if (lower[1:] == lower[:-1]).any():
         raise NotHere("a key is NULL, or came twice")
@@ -92,12 +97,24 @@ def _in_order(low: list[np.ndarray], high: list[np.ndarray]) -> tuple[np.ndarray
     return lower, upper, may
 
 
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The parts as one array. They are gone afterwards, as there may be gigabytes of them."""
+    joined = np.concatenate([np.zeros(0, np.uint64), *parts])
+    parts.clear()
+    return joined
+
+
 def _shift(may: np.ndarray) -> np.uint64:
     return np.uint64(65 - len(may).bit_length())
 
 
 def _digests(keys: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """The two halves of the digests of the rows. NULL counts as some value."""
+    parts = [_digests_of(keys.slice(start, _ROWS_AT_ONCE)) for start in range(0, keys.num_rows, _ROWS_AT_ONCE)]
+    return _joined([low for low, _ in parts]), _joined([high for _, high in parts])
+
+
+def _digests_of(keys: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     from pandas.util import hash_array  # which takes a quarter of a second
 
     low, high = (np.full(keys.num_rows, start) for start in _STARTS)

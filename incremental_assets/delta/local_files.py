@@ -51,7 +51,7 @@ class LocalFiles:
         actions = pa.table(delta.get_add_actions(flatten=True))
         names = (actions.column(c).to_pylist() for c in ("path", "size_bytes"))
         files = [RemovedFile(path, size) for path, size in zip(*names, strict=True)]
-        return cls(folder, files, live_rows(delta), actions) if all(_is_plain(file.path) for file in files) else None
+        return cls(folder, files, dict(live_rows(delta)), actions) if all(_is_plain(file.path) for file in files) else None
 
     def that_may_have(self, meant: ReplacedRows) -> Sequence[RemovedFile]:
         """The files whose statistics permit that they have some of the rows."""
@@ -91,8 +91,10 @@ class LocalFiles:
             alive = self.live_rows(file, rows.num_rows)
             return rows if alive is None else rows.filter(alive)
 
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
-            yield from threads.map(live, files)
+        cores = os.cpu_count() or 1
+        with ThreadPoolExecutor(max_workers=cores) as threads:
+            for start in range(0, len(files), cores):  # and no more at a time than are used
+                yield from threads.map(live, files[start : start + cores])
 
     def extent(self, file: RemovedFile, column: str) -> "Extent | None":
         """What the statistics say of a column of a file; None if they do not say it, or if rows of the file are deleted."""
@@ -161,13 +163,12 @@ def size_of(files: Sequence[RemovedFile]) -> int:
     return sum(file.size for file in files)
 
 
-def live_rows(delta: DeltaTable) -> dict[str, pa.Array]:
-    """For each file with a deletion vector, by its name, which of its rows are still there."""
-    if "deletionVectors" not in (delta.protocol().reader_features or ()):
-        return {}
-    found = pa.table(delta.deletion_vectors())
-    paths = [path.rsplit("/", 1)[-1] for path in found.column("filepath").to_pylist()]
-    return {path: vector.values for path, vector in zip(paths, found.column("selection_vector"), strict=True)}
+def live_rows(delta: DeltaTable) -> Iterator[tuple[str, pa.Array]]:
+    """Yields the name of each file with a deletion vector, and which of its rows are still there."""
+    if "deletionVectors" in (delta.protocol().reader_features or ()):
+        found = pa.table(delta.deletion_vectors())
+        paths = [path.rsplit("/", 1)[-1] for path in found.column("filepath").to_pylist()]
+        yield from ((path, vector.values) for path, vector in zip(paths, found.column("selection_vector"), strict=True))
 
 
 def _is_plain(path: str) -> bool:

@@ -11,7 +11,7 @@ import decimal
 import functools
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -397,9 +397,11 @@ def has_unique_keys(rows: pa.Table, key: Sequence[str]) -> bool:
     return keys.rename_columns(names).group_by(names).aggregate([]).num_rows == rows.num_rows
 
 
-def key_texts(keys: pa.Table) -> Sequence[tuple[str, ...]]:
-    """The texts of keys, each of which the source reads as the same value again, as ``delta.sql.key_text`` makes them in Spark."""
-    return list(zip(*(map(_text, _exact(column).to_pylist()) for column in keys.columns), strict=True))
+def key_texts(keys: pa.Table) -> Iterator[tuple[str, ...]]:
+    """Yields the texts of keys, each of which the source reads as the same value again, as ``delta.sql.key_text`` makes them in Spark."""
+    for start in range(0, keys.num_rows, ONE_PART_ROWS):  # texts take many times the memory of the keys
+        part = keys.slice(start, ONE_PART_ROWS)
+        yield from zip(*(map(_text, _exact(column).to_pylist()) for column in part.columns), strict=True)
 
 
 def bounds_of(values: pa.ChunkedArray) -> tuple[str | None, str | None]:

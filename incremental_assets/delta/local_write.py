@@ -10,17 +10,18 @@ vectors, as Spark does it. Spark takes a second to plan a query however few rows
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from incremental_assets.core.container import Identifier
-from incremental_assets.core.errors import ConcurrentWriteError, LakeError
+from incremental_assets.core.errors import ConcurrentWriteError
 from incremental_assets.delta.commit_files import (
     NOT_UNDERSTOOD,
     can_be_replaced,
     commit_files,
+    discarded_on_error,
     reason_against,
     target_of,
 )
@@ -31,7 +32,7 @@ from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, h
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import have_moved, is_followed
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.replaced_files import ReplacedFiles, find_replaced, written_marks
+from incremental_assets.delta.replaced_files import ReplacedFiles, expect_removable, find_replaced, written_marks
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values, of_files
 from incremental_assets.delta.store import Folder, folder_at
 from incremental_assets.delta.table import Head, LakeTable
@@ -61,7 +62,7 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
         missing = compared.differences.missing.num_rows
         updated = place.replaced_rows - missing
         counts = compared.differences.changed.num_rows - updated, updated, missing
-    values = axis_values(apart, [*place.replaced, chosen.rows])
+    values = axis_values(apart, write_batch.container.partitioning, [*place.replaced, chosen.rows])
     return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values)
 
 
@@ -113,14 +114,16 @@ def commit_rows(
     table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa.Table, place: ReplacedFiles, files: Sequence[WrittenFile] = ()
 ) -> None:
     """Writes the rows, and commits them with what happens to other files. ``files``: further new ones. Raises as ``write_here`` does."""
-    if place.removes and head.properties.get("delta.appendOnly") == "true":
-        raise NotHere("the table's rows must not be removed")  # Spark refuses it, and its message says so
+    if place.replaces_all:
+        expect_removable(head)
     if place.replaces_all and not can_be_replaced(table, head):
         raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
     target, folder = target_of(table.address, head, write_batch), folder_at(table.address)
     writer = FilesWriter(folder.new_files(), rows.schema, target.sort, target.indexed)
     with place_errors(table.url), discarded_on_error(writer.discard):
-        writer.add(pa.concat_tables([rows, *place.kept]))
+        writer.add(rows)
+        for kept in place.kept():
+            writer.add(kept)
         writer.close()
         write_batch.rows.still_there()
         expect_unmoved(write_batch.container.label, table, head)
@@ -140,18 +143,6 @@ def _removed_on_error(folder: Folder, name: str) -> Iterator[None]:
     except ConcurrentWriteError:
         if name:
             folder.remove(name)
-        raise
-
-
-@contextlib.contextmanager
-def discarded_on_error(discard: Callable[[], None]) -> Iterator[None]:
-    """Removes what was written for a commit, unless it is possible that the commit names it."""
-    try:
-        yield
-    except LakeError:  # of the commit itself, and nobody knows what has become of it
-        raise
-    except BaseException:
-        discard()
         raise
 
 
@@ -202,7 +193,7 @@ def _chosen_by_key(write_batch: WriteBatch, compared: LocalComparison, missing: 
     """The same of an upsert, by the primary key. ``missing``: keys that the table has, and the source has no more, or elsewhere."""
     rows, key = compared.differences.changed, list(compared.key)
     if missing.num_rows:
-        if still_there(write_batch, iter(key_texts(missing)))[0]:
+        if still_there(write_batch, key_texts(missing))[0]:
             raise NotHere(HAVE_MOVED)
         expect_permitted(write_batch)
     keys = pa.concat_tables([rows.select(key), missing])

@@ -212,7 +212,7 @@ def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalCo
     found, first = here.differences, write_batch.container.lake_key[0]
     bounds = key_bounds(bounds_of(here.new.column(first)), types[first])
     missing = local_frame(spark, found.missing) if found.missing.num_rows else None
-    there, _ = still_there(write_batch, iter(key_texts(found.missing)))
+    there, _ = still_there(write_batch, key_texts(found.missing))
     return _Compared(here.new.num_rows, bounds, local_frame(spark, found.changed), missing, there)
 
 

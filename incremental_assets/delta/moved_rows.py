@@ -35,7 +35,7 @@ def is_followed(write_batch: WriteBatch) -> bool:
 def have_moved(write_batch: WriteBatch, compared: LocalComparison) -> bool:
     """Whether the source has rows elsewhere that it no longer has in the windows."""
     missing = compared.differences.missing.drop_null()
-    return bool(missing.num_rows) and bool(still_there(write_batch, iter(key_texts(missing)))[0])
+    return bool(missing.num_rows) and bool(still_there(write_batch, key_texts(missing))[0])
 
 
 def left_rows(

@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window
 from incremental_assets.delta.add_files import Choice, read_into_files
-from incremental_assets.delta.commit_files import RemovedFile, discard
+from incremental_assets.delta.commit_files import RemovedFile, discard, discarded_on_error
 from incremental_assets.delta.digested_keys import DigestedKeys
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import already_there
@@ -25,12 +25,11 @@ from incremental_assets.delta.local_write import (
     HAVE_MOVED,
     columns_of,
     commit_rows,
-    discarded_on_error,
     expect_permitted,
     expect_writable,
     marked_rows,
 )
-from incremental_assets.delta.merge import KEYS_A_LOOKUP, still_there
+from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.moved_rows import is_followed
 from incremental_assets.delta.replaced_files import find_replaced
 from incremental_assets.delta.replaced_rows import RowsOfEither, RowsOfWindows, axis_values, largest
@@ -80,12 +79,13 @@ def replace_by_files(
                 place = find_replaced(table, head, engine, schema, replaced, wanted)
                 rows = rows if old is None else marked_rows(old, lost, write_batch.deleted_at)
         assert place is not None
-        if missing or (key is None and place.replaced_rows):
+        if missing or (not is_upsert and place.replaced_rows):
             expect_permitted(write_batch)
-        apart_rows = [] if wanted is None else list(there.values(written, wanted))
+        of_files = frozenset() if wanted is None else axis_values(apart, container.partitioning, there.values(written, wanted))
         commit_rows(table, head, write_batch, rows, place, files)
     counts = (None, None, None) if compared is None else _counts(compared, count, place.replaced_rows, missing, is_by_key=key is not None)
-    values = axis_values(apart, [*apart_rows, *place.replaced, rows])
+    values = axis_values(apart, container.partitioning, [*place.replaced, rows])
+    values = None if values is None or of_files is None else values | of_files
     return WriteResult(count, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values)
 
 
@@ -118,8 +118,7 @@ def _keys(
     else:  # rows that are marked already do not get lost
         parts = iter([(old if write_batch.deleted_at is None else unmarked(old)).select(key.names)])
     lost = pa.concat_tables([part.filter(pc.invert(keys.among(part))) for part in parts])  # pyright: ignore[reportAttributeAccessIssue]
-    batches = lost.drop_null().to_batches(max_chunksize=KEYS_A_LOOKUP)
-    if still_there(write_batch, (text for batch in batches for text in key_texts(pa.Table.from_batches([batch]))))[0]:
+    if still_there(write_batch, key_texts(lost.drop_null()))[0]:
         raise NotHere(HAVE_MOVED)
     return keys, lost
 

@@ -4,9 +4,10 @@ Belongs here: which of them are written anew without these rows, and which stay 
 (``replaced_rows``), how a file is read (``local_files``), and the commit (``local_write``).
 """
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +32,8 @@ MOST_WHOLE_BYTES = 256 << 20
 """Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew. Rows of larger ones are marked."""
-MOST_UNMARKED_BYTES = 192 << 20
-"""The same where the table permits no marks. They take some ten times as much memory."""
+MOST_UNMARKED_BYTES = 1 << 30
+"""The same where the table permits no marks."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +52,35 @@ class MarkedFile:
 class ReplacedFiles:
     """What happens to the files that have rows to be replaced.
 
-    ``rewritten``: they leave the table, or all files do (``replaces_all``). ``kept``: the rows of these that stay. ``marked``: files that
-    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for.
+    ``rewritten``: they leave the table, or all files do (``replaces_all``). ``marked``: files that stay, with marked rows.
+    ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for.
     """
 
-    kept: Sequence[pa.Table] = ()
     rewritten: Sequence[RemovedFile | LogFile] = ()
     replaced_rows: int = 0
     replaces_all: bool = False
     marked: Sequence[MarkedFile] = ()
     replaced: Sequence[pa.Table] = ()
+    _kept: Sequence["_Staying"] = ()
 
-    @property
-    def removes(self) -> bool:
-        """Whether rows or files leave the table."""
-        return bool(self.rewritten or self.replaces_all or self.marked)
+    def kept(self) -> Iterator[pa.Table]:
+        """Yields the rows that stay of files that leave the table, file by file. Raises NotHere if one is not read here."""
+        for each in self._kept:
+            with _read_as_spark_does(each.file.path):
+                rows = each.rows()
+            yield rows
 
     @property
     def way(self) -> Way:
         if self.replaces_all:
             return Way.REPLACE_ALL
         return Way.MARK_ROWS if self.marked else Way.REWRITE_FILES if self.rewritten else Way.ADD_FILES
+
+
+def expect_removable(head: Head) -> None:
+    """Raises NotHere if no row of the table must be removed: Spark refuses it, and its message says so."""
+    if head.properties.get("delta.appendOnly") == "true":
+        raise NotHere("the table's rows must not be removed")
 
 
 def find_replaced(
@@ -87,11 +96,13 @@ def find_replaced(
     if there is None:
         raise NotHere(IN_OTHER_FOLDERS)
     searched = there.searched(replaced, engine)
-    try:
+    with _read_as_spark_does(table.url):
         are_read = wanted is not None and set(wanted.names) <= set(replaced.columns)
         found = there.hits(searched, schema, replaced, with_rows=are_read)
         hits = {file: one.among for file, one in found.items()}
         rows = sum(among.true_count for among in hits.values())
+        if rows:
+            expect_removable(head)
         if wanted == schema and size_of(list(hits)) > MOST_WHOLE_BYTES:
             raise NotHere(f"more than {MOST_WHOLE_BYTES >> 20} MB of files would have to be read with all columns")
         gone: list[pa.Table] = []
@@ -108,11 +119,18 @@ def find_replaced(
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
         if is_small:
-            kept = [_staying(there, schema, file, among) for file, among in hits.items()]
-            return ReplacedFiles(kept, [known.get(file.path, file) for file in hits], rows, replaced=gone)
+            kept = [_Staying(there, schema, file, among) for file, among in hits.items()]
+            return ReplacedFiles([known.get(file.path, file) for file in hits], rows, replaced=gone, _kept=kept)
         return ReplacedFiles(replaced_rows=rows, marked=_marked(known, hits, there), replaced=gone)
+
+
+@contextlib.contextmanager
+def _read_as_spark_does(url: str) -> Iterator[None]:
+    """Raises NotHere if a file is not read here as Spark reads it. ``url``: for the log."""
+    try:
+        yield
     except (pa.ArrowException, OSError, BaseError) as error:
-        log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
+        log.debug("%s: Spark writes, as a file was not read: %s", url, error)
         raise NotHere("a file of the table was not read") from error
 
 
@@ -122,12 +140,20 @@ def _permits_vectors(head: Head, delta: DeltaTable) -> bool:
     return is_feature and head.properties.get("delta.enableDeletionVectors") == "true"
 
 
-def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array) -> pa.Table:
-    """The rows of a file that leaves the table which stay in it."""
-    rows = there.read(file, schema)
-    live = there.live_rows(file, rows.num_rows)
-    other = pc.invert(hit)  # pyright: ignore[reportAttributeAccessIssue]
-    return rows.filter(other if live is None else pc.and_(live, other))  # pyright: ignore[reportAttributeAccessIssue]
+@dataclass(frozen=True)
+class _Staying:
+    """The rows of a file that leaves the table which stay in it. ``hit``: for each of its rows, whether it does not."""
+
+    there: LocalFiles
+    schema: pa.Schema
+    file: RemovedFile
+    hit: pa.Array
+
+    def rows(self) -> pa.Table:
+        rows = self.there.read(self.file, self.schema)
+        live = self.there.live_rows(self.file, rows.num_rows)
+        other = pc.invert(self.hit)  # pyright: ignore[reportAttributeAccessIssue]
+        return rows.filter(other if live is None else pc.and_(live, other))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _marked(known: Mapping[str, LogFile], hits: Mapping[RemovedFile, pa.Array], there: LocalFiles) -> Sequence[MarkedFile]:

@@ -5,7 +5,7 @@ Belongs here: these choices, and what they say of the files in which such rows m
 and the same choices in SQL (``sql``, ``local_query``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from incremental_assets.core.container import Identifier
+from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.files import FILE
 from incremental_assets.core.window import Window
+from incremental_assets.delta.local_query import step_of
 
 
 class ReplacedRows(Protocol):
@@ -143,16 +144,18 @@ def largest(rows: pa.Table) -> pa.ChunkedArray:
     return reduce(pc.max_element_wise, (integers(column) for column in rows.columns))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def axis_values(axis: Identifier | None, tables: Sequence[pa.Table]) -> frozenset[int] | None:
+def axis_values(axis: Identifier | None, partitioning: Partitioning | None, tables: Iterable[pa.Table]) -> frozenset[int] | None:
     """Where the rows of the tables lie on the axis of the partitions, as integers of the cursor type; None without an axis.
 
-    Rows with NULL there have no value.
+    Of values that are in one partition for sure (``step_of``), one is enough. Rows with NULL there have no value.
     """
-    if axis is None:
+    if axis is None or partitioning is None:
         return None
-    found = [largest(table.select(list(axis.columns))) for table in tables]
-    every = pa.chunked_array([chunk for values in found for chunk in values.chunks], pa.int64())
-    return frozenset(every.unique().drop_null().to_pylist())
+    step, found = min(step_of(axis, partitioning), 2**62), set[int]()
+    for table in tables:
+        values = largest(table.select(list(axis.columns))).drop_null().to_numpy()
+        found.update(values[np.unique(values // step, return_index=True)[1]].tolist())
+    return frozenset(found)
 
 
 def _one(values: pa.ChunkedArray | pa.Array) -> pa.Array:

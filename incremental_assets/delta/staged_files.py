@@ -9,8 +9,15 @@ that replace those of single files are then written by ``local_write``, and ever
 
 from pathlib import Path
 
-from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, discard, reason_against, target_of
+from incremental_assets.delta.commit_files import (
+    NOT_UNDERSTOOD,
+    can_be_replaced,
+    commit_files,
+    discard,
+    discarded_on_error,
+    reason_against,
+    target_of,
+)
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved
@@ -30,18 +37,12 @@ def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch, staged: St
         raise NotHere(reason)
     replaces_all = write_batch.whole and head.version > 0
     folder = folder_at(table.address)
-    with place_errors(table.url):
-        try:
-            for file in staged.files:
-                folder.move_here(Path(staged.folder, file.path), file.path)
-            write_batch.rows.still_there()
-            expect_unmoved(write_batch.container.label, table, head)
-            commit_files(table, head, write_batch, staged.files, replace_all=replaces_all)
-        except LakeError:  # of the commit itself, and nobody knows what has become of it
-            raise
-        except BaseException:
-            discard(folder, staged.files)
-            raise
+    with place_errors(table.url), discarded_on_error(lambda: discard(folder, staged.files)):
+        for file in staged.files:
+            folder.move_here(Path(staged.folder, file.path), file.path)
+        write_batch.rows.still_there()
+        expect_unmoved(write_batch.container.label, table, head)
+        commit_files(table, head, write_batch, staged.files, replace_all=replaces_all)
     count = sum(file.rows for file in staged.files)
     changed, way = ((None, None, None), Way.REPLACE_ALL) if replaces_all else ((count, 0, 0), Way.ADD_FILES)
     return WriteResult(count, *changed, head.version + 1, head.version + 1, way)
