@@ -48,7 +48,7 @@ _QUIET_OPERATIONS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIE
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[#?\\\x00-\x1f\x7f]")
 """What delta-rs misreads in a path: of %20 and a backslash it makes other characters, and so finds another table or none; with # or ? it
 finds the table, but none of its commits, so that it would not be seen that another writer has committed."""
-_EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
+EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
 """Times of 96 bits, as a user's Spark may write them, are read as nanoseconds by default, in which the year 9999 becomes 1816."""
 
 
@@ -518,7 +518,7 @@ def query_within(delta: DeltaTable, statement: str, most_bytes: int) -> pa.Table
     """The same; None as soon as the answer takes more than ``most_bytes`` of memory."""
     try:
         engine = QueryBuilder().register("rows", delta)
-        engine.execute(_EXACT_TIMES).read_all()
+        engine.execute(EXACT_TIMES).read_all()
         answer = pa.RecordBatchReader.from_stream(engine.execute(statement))
         batches: list[pa.RecordBatch] = []
         for batch in answer:
