@@ -17,7 +17,8 @@ MakeProject = Callable[..., Project]
 @pytest.fixture
 def shop(project: MakeProject) -> Project:
     made = project(incremental=["public.orders:id:integer"])
-    made.execute("""create table later (id int primary key); create table orders (id int primary key, note text, paid numeric(10,2), at timestamptz, odd bytea);
+    made.execute("""create table later (id int primary key);
+        create table orders (id int primary key, note text, paid numeric(10,2), at timestamptz, odd bytea);
         insert into orders values (1, null, 1.50, '2026-03-01 10:00Z', '\\x00ff'), (4711, E'two\\nlines', 0.10, null, null)""")
     made.write()
     made.cli("catalog", "shop", spark=False)
@@ -32,7 +33,7 @@ def test_rows_are_shown_without_spark(shop: Project) -> None:
         {"id": 1, "note": None, "paid": "1.50", "at": "2026-03-01T10:00:00+00:00", "odd": "00ff"},
         {"id": 4711, "note": "two\nlines", "paid": "0.10", "at": None, "odd": None},
     ]
-    query = 'SELECT count(*) AS n, max(odd) AS odd FROM orders WHERE paid > 1'
+    query = "SELECT count(*) AS n, max(odd) AS odd FROM orders WHERE paid > 1"
     _, lines, said = shop.cli("show", "shop/orders", "--sql", query, "--json", spark=False)
     assert lines == [{"n": 1, "odd": "00ff"}] and "more rows" not in said
     shop.execute("insert into orders (id) values (4712)")

@@ -5,9 +5,11 @@ Belongs here: how records are printed. Does not belong: which records there are.
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ import typer
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.web.serve import serve
 
 MakeProject = Callable[..., Project]
 LONG = "a_table_of_the_warehouse_whose_name_is_sixty_characters_long"
@@ -90,6 +94,13 @@ def test_a_port_that_does_not_exist_is_refused(command: str) -> None:
         timeout=60,
     )
     assert done.returncode == 2 and "--port" in done.stderr and "65535" in done.stderr, done.stderr
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    """The UI would end and the daemon would stay: schedules run, and nobody sees it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigurationError, match="--port"):
+        serve(tmp_path, taken.getsockname()[1])
+    assert not list(tmp_path.iterdir()), "nothing was started"
 
 
 def test_each_command_shows_examples_that_fit_80_columns() -> None:

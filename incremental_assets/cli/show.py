@@ -19,8 +19,8 @@ _NULL = "NULL"
     rich_help_panel="What moves",
     epilog=examples(
         ("show shop/orders", "the first 20 rows"),
-        ('show shop/orders --sql "SELECT count(*) FROM orders"', "what a query returns"),
-        ("show shop/orders --version 3 --json", "as the table was, for a script"),
+        ('show shop/orders --sql "SELECT id FROM orders"', "a query"),
+        ("show shop/orders --version 3 --json", "as it was"),
     ),
 )
 def show(

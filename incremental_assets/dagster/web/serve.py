@@ -5,11 +5,13 @@ Belongs here: starting and stopping those processes. Does not belong: what they 
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.project import HOME, RELOADS_VARIABLE, dagster_home
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
@@ -22,10 +24,11 @@ READ_ONLY_VARIABLE = "DAGSTER_WEBSERVER_READ_ONLY"
 def serve(project: Path, port: int, read_only: bool = False) -> int:
     """Serves the UI on 127.0.0.1 until it is interrupted. Returns 0 then, as nothing is left undone, and otherwise Dagster's exit code.
 
-    ``read_only``: the UI changes nothing; schedules and sensors go on.
+    ``read_only``: the UI changes nothing; schedules and sensors go on. Raises ConfigurationError where the port is not free.
     """
     from incremental_assets.spark.session import ensure_server, stop_server
 
+    _expect_free(port)
     _start_demo_source(project)
     if not os.environ.get("SPARK_REMOTE"):
         ensure_server(dagster_home(project))
@@ -57,6 +60,16 @@ def serve(project: Path, port: int, read_only: bool = False) -> int:
         return 0
     finally:
         stop_server(home)
+
+
+def _expect_free(port: int) -> None:
+    """Dagster would start its daemon and end the UI, so that schedules run without anybody who sees it."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the UI cannot listen on port {port}: {error.strerror or error}. Say --port with another one, or end what listens there."
+        ) from error
 
 
 def _stop(number: int, frame: Any) -> None:
