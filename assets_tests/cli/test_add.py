@@ -110,6 +110,18 @@ def test_a_project_with_a_url_has_a_datastore_that_loads(run: Run, shop: str, tm
     assert "loads the whole container" in output, "what the first sync will do is said"
 
 
+def test_what_nobody_asks_a_lake_for_is_excluded(run: Run, shop: str, tmp_path: Path) -> None:
+    """Each look at the tables would show what migration tools keep, and what a user has left out with his own words."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("create table schema_migrations (version text primary key); create table tmp_old (id int primary key)")
+    run("init", "lake")
+    run("add", shop, "--name", "shop", "--exclude", "tmp_*", "--exclude", "kept", "--project", str(tmp_path / "lake"))
+    found = attributes(tmp_path / "lake" / "defs" / "shop" / "defs.yaml")
+    assert found["exclude"] == ["tmp_*", "kept", "schema_migrations"]
+    [store] = load_datastores(tmp_path / "lake")
+    assert not {"tmp_old", "kept", "schema_migrations"} & {definition.table.name for definition in store.definitions}
+
+
 def test_the_password_is_only_in_a_file_of_the_owner(run: Run, shop: str, tmp_path: Path) -> None:
     """The YAML goes into version control, and a password in it to everybody."""
     run("init", "lake", "--url", shop, "--name", "shop")

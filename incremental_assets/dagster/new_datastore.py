@@ -38,6 +38,14 @@ COMPONENTS = {
     "mssql": "SQLServerDatastore",
 }
 """The components of databases, by the schemes of their URLs."""
+MIGRATIONS = frozenset(
+    (
+        "schema_migrations", "ar_internal_metadata", "alembic_version", "django_migrations", "flyway_schema_history", "databasechangelog",
+        "databasechangeloglock", "knex_migrations", "knex_migrations_lock", "goose_db_version", "_prisma_migrations", "SequelizeMeta",
+        "__EFMigrationsHistory",
+    )
+)  # fmt: skip
+"""Tables in which tools keep which migrations they have made: nobody asks a lake for them."""
 VIEWS_EVERY = "1 hour"
 """The proposal for ``every`` of views."""
 _WIDTH = 120
@@ -46,7 +54,8 @@ _VARIABLE = re.compile(r"""["']?\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}""")
 
 @dataclass(frozen=True)
 class NewDatastore:
-    """A datastore that is to be added. ``variable``: the environment variable with the URL. ``is_known``: it is set already."""
+    """A datastore that is to be added. ``variable``: the environment variable with the URL. ``is_known``: it is set already. ``exclude``:
+    patterns of tables that are not synced."""
 
     name: str
     component: str
@@ -54,9 +63,10 @@ class NewDatastore:
     url: str
     schema: str | None
     is_known: bool
+    exclude: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, url: str, name: str | None, schema: str | None, environment: dict[str, str]) -> "NewDatastore":
+    def of(cls, url: str, name: str | None, schema: str | None, environment: dict[str, str], exclude: Sequence[str] = ()) -> "NewDatastore":
         """``url``: the URL of a database, or the name of an environment variable that has it. ``name``: None: that of the database.
 
         Raises ConfigurationError if it is neither, or if the name is no name for a folder and a datastore.
@@ -76,7 +86,7 @@ class NewDatastore:
             raise ConfigurationError(
                 f"a datastore cannot be called {name!r}; say --name with letters, digits and underscores, a letter first."
             )
-        return cls(name, COMPONENTS[scheme], variable or f"{name.upper()}_URL", url, schema, variable is not None)
+        return cls(name, COMPONENTS[scheme], variable or f"{name.upper()}_URL", url, schema, variable is not None, tuple(exclude))
 
 
 _SUPPORTED = "Write postgresql://user:password@host:port/database, or a URL that begins with mysql:// or sqlserver://."
@@ -141,7 +151,10 @@ def remove_datastore(project: Path, name: str) -> list[str]:
 
 def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str:
     """The text of the new ``defs.yaml``. ``containers``: as the first catalog has found them."""
-    tables = [definition for definition in containers if isinstance(definition, TableDefinition)]
+    found = [definition for definition in containers if isinstance(definition, TableDefinition)]
+    tables = [definition for definition in found if definition.table.name not in MIGRATIONS]
+    excluded = [*new.exclude, *(definition.table.name for definition in found if definition not in tables)]
+    why = "   # also what migration tools keep for themselves" if len(tables) < len(found) else ""
     lines = [
         "# Written by `incremental-assets add`. Every table and view of the schema is synced: those under `incremental` by what is new in",
         "# them, all others whole each time. What the source does not guarantee is not used unasked: those entries are comments.",
@@ -150,6 +163,7 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
         f"  name: {new.name}",
         f'  url: "{{{{ env.{new.variable} }}}}"' + ("" if new.is_known else "   # its value, with the password, is in .env"),
         *([] if new.schema is None else [f"  schema: {flow(new.schema)}"]),
+        *([f"  exclude: {flow(excluded)}{why}"] if excluded else []),
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
     used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]
