@@ -21,6 +21,7 @@ from assets_tests.dagster.test_adopt import adopted
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ContainerBusy, LakeError, SourceError, SourceInterrupted, SourceUnreachable, store_remedy
 from incremental_assets.core.files import encode_path
+from incremental_assets.databases import rows
 from incremental_assets.databases.postgres import source
 from incremental_assets.delta import replaced_files, store
 from incremental_assets.delta.engine import READ_BY
@@ -274,15 +275,18 @@ def test_tables_of_a_database_go_to_a_lake_on_s3(project: Callable[..., Project]
     assert shop.rows("orders", "note", "id = 110") == [("round 3",)]
 
 
-@pytest.mark.parametrize("written", ["anew", "marked"])
-def test_few_rows_go_to_a_lake_on_s3_without_spark(
+@pytest.mark.parametrize("written", ["anew", "marked", "into files"])
+def test_rows_go_to_a_lake_on_s3_without_spark(
     project: Callable[..., Project], bucket: str, monkeypatch: pytest.MonkeyPatch, as_another_process: Callable[[], None], written: str
 ) -> None:
     """Otherwise ten rows take ten seconds, and half a minute more where no Spark server runs, as soon as the lake leaves the laptop."""
     monkeypatch.setattr(LakeScope, "spark", property(lambda _: pytest.fail("Spark was asked for")))
-    if written == "marked":
+    if written != "anew":
         monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", 0)
         monkeypatch.setattr(store, "READ_WHOLE", 0)
+    if written == "into files":
+        monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 0)
+        monkeypatch.setattr(rows, "MOST_COMPARED_ROWS", 0)
     shop = project(
         incremental=["public.orders:id:integer!upsert", "public.visits:at:timestamp"],
         containers={"orders": {"deletes": "sweep", "deletes_every": "1 second"}},
@@ -309,7 +313,7 @@ def test_few_rows_go_to_a_lake_on_s3_without_spark(
     ):
         shop.execute(change)
         expect_equal(sweep=True)
-    if written == "marked":
+    if written != "anew":
         table = shop.table("orders").opened()
         assert table is not None and table.deletion_vectors().read_all().num_rows > 0
 
