@@ -4,9 +4,8 @@ Belongs here: the rule by which a batch is written so, and the commit. Does not 
 (``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
 
 Tasks of Spark read them where it has other machines than this one; otherwise this process does, and no Spark server is needed. Both are
-much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
-in which the table has no row, or in place of all files of the table; everything else that deletes or changes rows is written by
-``overwrite`` or ``merge``.
+much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, to a table without files or in
+place of all files that the table has. Where others stay, ``replace_by_files`` says which of their rows leave.
 """
 
 import os
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 LEAST_ROWS = 100_000
-"""Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two, and get no commit of their own."""
+"""Fewer rows are not read by Spark's tasks, as starting its Python workers takes a second or two."""
 
 
 def add_files(
@@ -63,7 +62,7 @@ class Choice:
 
     ``rows``: what is read. ``tasks_of``: the Spark server whose tasks read it; None: this process does. ``replaces_all``: the files take
     the place of all that the table has. ``is_beside``: the table has files that stay, with or without rows in their place
-    (``local_write.replace_by_files``).
+    (``replace_by_files``).
     """
 
     rows: RowsInFiles
@@ -80,7 +79,7 @@ class Choice:
 def plan_files(session: Callable[[], "SparkSession"], table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice:
     """The rows of a batch that are read into files. Raises NotHere if all are read through JDBC and written by Spark.
 
-    The cheap questions come first; the last ones start a Python worker of Spark, where its tasks are to read, and read the table.
+    The cheap questions come first; the last ones start a Python worker of Spark, where its tasks are to read.
     """
     engine = write_batch.container.engine
     by_tasks = have_tasks(engine)
