@@ -17,6 +17,7 @@ import typer
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
+from incremental_assets.cli.terminal import print_table
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.web.serve import serve
 
@@ -112,6 +113,12 @@ def test_each_command_shows_examples_that_fit_80_columns() -> None:
         for line in lines:
             assert line.startswith(f"incremental-assets {name}") and "  # " in line and len(line) <= 78, line
         assert command.rich_help_panel, "it is in one of the groups"
+
+
+def test_no_records_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table without a line looks like one that was cut off."""
+    print_table("operations", [], ("id", "type"))
+    assert capsys.readouterr().out == "operations: there is nothing to show.\n"
 
 
 def test_what_fits_is_a_table() -> None:

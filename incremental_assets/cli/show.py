@@ -55,11 +55,9 @@ def show(
     if as_json:
         for record in records:
             out(record)
-    elif records:
+    else:
         cells = [{name: _NULL if value is None else str(value) for name, value in record.items()} for record in records]
         print_table(f"{one.label}, version {found.version}", cells, found.columns)
-    else:
-        say(f"{one.label}, version {found.version}: no rows")
     if found.more:
         say(f"There are more rows; --limit shows more than {limit}.")
 

@@ -51,8 +51,12 @@ def say(text: str) -> None:
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    """Print records as a table on stdout. Where stdout is no terminal, it is 200 characters wide, or COLUMNS."""
-    show(as_table(title, records, columns))
+    """Print records as a table on stdout; none, as a sentence. Where stdout is no terminal, it is 200 characters wide, or COLUMNS."""
+    table = as_table(title, records, columns)
+    if table.rows:
+        show(table)
+    else:
+        line(f"{title}: there is nothing to show.")
 
 
 def show(records: "Records") -> None:
