@@ -43,7 +43,8 @@ def replace_by_files(
 ) -> WriteResult:
     """Reads the rows of a batch into files, and puts these in the place of the rows that they replace, in one commit.
 
-    ``log_info`` and ``report`` are used as in ``add_files``. What has changed is counted if few rows of the table are in the windows.
+    ``log_info`` and ``report`` are used as in ``add_files``. What has changed is counted if few rows of the table are in the windows;
+    otherwise, of an upsert, what was inserted and deleted.
     Raises as ``write_here`` does.
     """
     expect_writable(table, head, write_batch)
@@ -83,7 +84,11 @@ def replace_by_files(
             expect_permitted(write_batch)
         of_files = frozenset() if wanted is None else axis_values(apart, container.partitioning, there.values(written, wanted))
         commit_rows(table, head, write_batch, rows, place, files)
-    counts = (None, None, None) if compared is None else _counts(compared, count, place.replaced_rows, missing, is_by_key=key is not None)
+    counts: tuple[int | None, int | None, int | None] = None, None, None
+    if compared is not None:
+        counts = _counts(compared, count, place.replaced_rows, missing, is_by_key=key is not None)
+    elif is_upsert:  # how many of the rows whose keys were there have changed is not known
+        counts = count - (place.replaced_rows - missing), None, missing
     values = axis_values(apart, container.partitioning, [*place.replaced, rows])
     values = None if values is None or of_files is None else values | of_files
     return WriteResult(count, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values)
