@@ -84,24 +84,35 @@ def between(known: Sequence[str], first: str, last: str) -> list[str]:
 
 
 def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
-    """The partitions from one to another, both included. Raises ConfigurationError for a key that is none."""
+    """The partitions from one to another, both included. Of a time, the beginning of keys is enough: ``2026-03``.
+
+    Raises ConfigurationError for a key that is none.
+    """
     dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
     assert dagster_definition is not None
     if partitions is None:
         return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
+    keys, axis = dagster_definition.get_partition_keys(dynamic_partitions_store=instance), definition.container.axis
+    is_time = axis is not None and axis.cursor_type.is_time
+    if is_time:
+        first, last = _completed(first, keys, 0), _completed(last, keys, -1)
     try:
         partitions.windows_of([first, last])  # raises for a key that is none
     except ConfigurationError as error:
         raise ConfigurationError(f"{definition.container.label}: {error}") from error
-    keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
-    axis = definition.container.axis
-    if axis is not None and not axis.cursor_type.is_time:
+    if axis is not None and not is_time:
         chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
     else:
         chosen = [key for key in keys if first <= key <= last]
     if not chosen:
         raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
     return chosen
+
+
+def _completed(key: str, keys: Sequence[str], which: int) -> str:
+    """The first (0) or the last (-1) of the keys that begin with this one; itself where it is one of them, or none does."""
+    begun = [one for one in keys if one.startswith(f"{key}-")]
+    return begun[which] if begun and key not in keys else key
 
 
 def _files_between(definition: ContainerDefinition, known: Sequence[str], first: str, last: str) -> list[str]:
