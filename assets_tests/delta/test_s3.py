@@ -29,6 +29,7 @@ from incremental_assets.delta.lease import Holder, Lease, held, this_holder
 from incremental_assets.delta.log import write_version
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.shown_rows import shown_rows
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.spark.session import open_session, stop_server
@@ -313,6 +314,9 @@ def test_rows_go_to_a_lake_on_s3_without_spark(
     ):
         shop.execute(change)
         expect_equal(sweep=True)
+    as_another_process()
+    for version in (None, 1):
+        assert shown_rows("shop/orders", shop.table("orders"), "orders", None, 5, version).more, "the rows are in the bucket"
     if written != "anew":
         table = shop.table("orders").opened()
         assert table is not None and table.deletion_vectors().read_all().num_rows > 0

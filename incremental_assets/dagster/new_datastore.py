@@ -153,8 +153,9 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
     """The text of the new ``defs.yaml``. ``containers``: as the first catalog has found them."""
     found = [definition for definition in containers if isinstance(definition, TableDefinition)]
     tables = [definition for definition in found if definition.table.name not in MIGRATIONS]
-    excluded = [*new.exclude, *(definition.table.name for definition in found if definition not in tables)]
-    why = "   # also what migration tools keep for themselves" if len(tables) < len(found) else ""
+    migrations = [definition.table.name for definition in found if definition.table.name in MIGRATIONS]
+    excluded = [*new.exclude, *migrations]
+    why = "   # also what migration tools keep for themselves" if migrations else ""
     lines = [
         "# Written by `incremental-assets add`. Every table and view of the schema is synced: those under `incremental` by what is new in",
         "# them, all others whole each time. What the source does not guarantee is not used unasked: those entries are comments.",

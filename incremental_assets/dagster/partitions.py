@@ -90,9 +90,9 @@ def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     """
     dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
     assert dagster_definition is not None
-    if partitions is None:
-        return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
     keys, axis = dagster_definition.get_partition_keys(dynamic_partitions_store=instance), definition.container.axis
+    if partitions is None:
+        return _files_between(definition, keys, first, last)
     is_time = axis is not None and axis.cursor_type.is_time
     if is_time:
         first, last = _completed(first, keys, 0), _completed(last, keys, -1)

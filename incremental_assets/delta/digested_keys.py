@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from incremental_assets.delta.replaced_rows import ReplacedRows, integers
+from incremental_assets.delta.replaced_rows import ReplacedRows, has_order, integers
 from incremental_assets.delta.write_batch import NotHere
 
 _ENTRIES_A_KEY = 4
@@ -62,7 +62,7 @@ class DigestedKeys(ReplacedRows):
             halves = _digests(keys)
             low.append(halves[0])
             high.append(halves[1])
-            if _has_order(key.field(0).type) and keys.num_rows:
+            if has_order(key.field(0).type) and keys.num_rows:
                 found = pc.min_max(integers(keys.column(0))).as_py()  # pyright: ignore[reportAttributeAccessIssue]
                 firsts += [found["min"], found["max"]]
         return cls(tuple(key.names), *_in_order(low, high), (min(firsts, default=None), max(firsts, default=None), not firsts))
@@ -79,9 +79,9 @@ class DigestedKeys(ReplacedRows):
             at = np.searchsorted(self.low, low[found])
             at[at == len(self.low)] = 0
             among[found[(self.low[at] == low[found]) & (self.high[at] == high[found])]] = True
-        complete = [column.is_valid() for column in rows.columns if column.null_count]
-        for valid in complete:
-            among &= valid.to_numpy()
+        for column in rows.columns:
+            if column.null_count:
+                among &= column.is_valid().to_numpy()
         return pa.array(among)
 
 
@@ -150,8 +150,3 @@ def _halves(decimals: pa.Array) -> np.ndarray:
     if buffer is None:
         return np.zeros((len(decimals), 2), np.uint64)
     return np.frombuffer(buffer, np.uint64)[2 * decimals.offset : 2 * (decimals.offset + len(decimals))].reshape(-1, 2)
-
-
-def _has_order(type_: pa.DataType) -> bool:
-    """Whether statistics of files are compared with the key's first column (``local_files``)."""
-    return pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_)

@@ -76,7 +76,7 @@ class RowsOfKeys:
 
     def extent(self) -> tuple[Any, Any, bool]:
         first = self._keys.column(0)
-        if not (pa.types.is_integer(first.type) or pa.types.is_date32(first.type) or pa.types.is_timestamp(first.type)):
+        if not has_order(first.type):
             return None, None, True
         found = pc.min_max(integers(first)).as_py()  # pyright: ignore[reportAttributeAccessIssue]
         return found["min"], found["max"], False
@@ -128,6 +128,11 @@ class RowsOfBoth:
 def of_files(keys: Sequence[str]) -> RowsOfKeys:
     """The rows of files with these keys, as ``delta.sql.file_predicate`` selects them."""
     return RowsOfKeys(pa.table({FILE.name: pa.array(keys, pa.string())}))
+
+
+def has_order(type_: pa.DataType) -> bool:
+    """Whether statistics of files are compared with values of this type (``local_files``), as ``integers``."""
+    return pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
 
 
 def integers(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -37,10 +37,10 @@ def shown_rows(label: str, table: LakeTable, name: str, statement: str | None, l
         raise ConfigurationError(f"{label} has no table yet. Sync it: incremental-assets sync {label}")
     if version is not None and not 0 <= version <= newest.version():
         raise ConfigurationError(f"{label} has no version {version}; the newest one is {newest.version()}.")
-    delta = described_here(table, version)
-    if delta is None:
+    if described_here(table, version) is None:
         gone = "" if version is None else " that version is not kept any more, or"
         raise ConfigurationError(f"{label}:{gone} the table has features that only Spark reads. Read it by spark.read.format('delta').")
+    delta = newest if version is None else table.readable_at(version)
     try:
         engine = QueryBuilder().register(name, delta)
         engine.execute(EXACT_TIMES).read_all()
