@@ -5,7 +5,10 @@ a test finds a fault (``assets_tests.mutants``).
 """
 
 import ast
+import contextlib
+import pkgutil
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -151,6 +154,60 @@ def test_a_limit_of_seconds_says_how_long_the_work_would_take() -> None:
     clocks = re.compile(r"time\.(monotonic|time|perf_counter)\(\) - \w+ <=? ")
     found = [(path, one) for path in FILES for one in ast.walk(_tree(path)) if isinstance(one, ast.Assert)]
     assert [f"{path.name}:{one.lineno}" for path, one in found if clocks.match(ast.unparse(one.test)) and one.msg is None] == []
+
+
+def _imported(tree: ast.AST) -> dict[str, str]:
+    """What names that are imported from the product stand for: the dotted names of modules, and of what is in them."""
+    found = dict[str, str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(incremental_assets.__name__):
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return found
+
+
+def _replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the dotted name of each attribute of the product that is replaced, also in programs that stand in a text."""
+    imported = _imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) == "setattr" and len(node.args) == 3:
+            owner, name = node.args[:2]
+            if isinstance(owner, ast.Name) and owner.id in imported and isinstance(name, ast.Constant):
+                yield node.lineno, f"{imported[owner.id]}.{name.value}"
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in imported:
+                    yield node.lineno, f"{imported[target.value.id]}.{target.attr}"
+        if isinstance(node, ast.JoinedStr | ast.Constant):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "pass" for part in parts)
+            if f"from {incremental_assets.__name__}" in text:
+                with contextlib.suppress(SyntaxError):
+                    yield from ((node.lineno, name) for _, name in _replaced(ast.parse(textwrap.dedent(text))))
+
+
+def _is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_what_a_test_replaces_is_there() -> None:
+    """A limit that was moved to another module keeps its value, and the test passes without the case that it is about; a function that is
+    gone fails a test that only the longer suites run."""
+    replaced = {(path, *one) for path in FILES for one in _replaced(_tree(path))}
+    assert len(replaced) > 100
+    assert [f"{path.name}:{number} {name}" for path, number, name in replaced if not _is_there(name)] == []
+
+
+@pytest.mark.parametrize("text", ["patch.setattr(rows, 'GONE', 1)", "rows.GONE = 1", "program = f'IMPORT; rows.GONE = 1; {x}'"])
+def test_the_lint_finds_what_is_not_there(text: str) -> None:
+    """Otherwise the test above may pass because it sees nothing."""
+    module = f"{incremental_assets.__name__}.databases"
+    text = "IMPORT\n" + text
+    tree = ast.parse(text.replace("IMPORT", f"from {module} import rows"))
+    assert {name for _, name in _replaced(tree) if not _is_there(name)} == {f"{module}.rows.GONE"}
 
 
 def test_the_lint_knows_the_functions_that_check() -> None:

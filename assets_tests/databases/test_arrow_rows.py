@@ -55,7 +55,8 @@ def test_few_rows_are_read_here_and_many_by_spark(project: MakeProject, monkeypa
     monkeypatch.setattr(PostgresSnapshot, "local", watched)
     made.one("t")
     assert reads == [2000]
-    monkeypatch.setattr(rows, "MOST_LOCAL_ROWS", 100)
+    for limit in ("MOST_LOCAL_ROWS", "MOST_COMPARED_ROWS"):
+        monkeypatch.setattr(rows, limit, 100)
     made.execute("insert into t select i, 'new' from generate_series(2001, 2500) i; analyze t")
     made.one("t")
     monkeypatch.undo()

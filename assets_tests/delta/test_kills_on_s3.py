@@ -67,7 +67,7 @@ LOG = """CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz DEFAULT clock_tim
     INSERT INTO t SELECT n, '2026-01-01', 'old' FROM generate_series(1, 60) n"""
 UPSERT = """UPDATE t SET note = 'change {n}', at = clock_timestamp() WHERE id % 7 = {n} % 7;
     INSERT INTO t SELECT 100 * {n} + i, clock_timestamp(), 'new' FROM generate_series(1, 5) i"""
-MARKED = f"from incremental_assets.delta import local_write; local_write.MOST_WRITTEN_BYTES = 0; {COMMAND_LINE}"
+MARKED = f"from incremental_assets.delta import replaced_files; replaced_files.MOST_WRITTEN_BYTES = 0; {COMMAND_LINE}"
 INTO_FILES = {READ_BY: "arrow"}
 PADDED = LOG.replace("'old'", "repeat('x', 500)") + "; ANALYZE t"
 LARGE = """CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz DEFAULT clock_timestamp(), note bytea);

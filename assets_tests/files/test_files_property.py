@@ -76,7 +76,7 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
                 patch.setattr(LocalJsonRows, "__init__", dies)
             case "between files and commit":
                 patch.setattr(staged_files, "commit_files", dies)
-                patch.setattr(staged_files, "_discard", lambda *_: None)  # a process that is killed removes nothing
+                patch.setattr(staged_files, "discard", lambda *_: None)  # a process that is killed removes nothing
             case "before the rows":
                 patch.setattr(container_output, "commit", dies)
             case "after the rows":
