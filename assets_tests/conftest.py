@@ -77,7 +77,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
+    # The server knows when a table was made, so that the catalog counts from then.
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), settings={"track_commit_timestamp": "on"})
     server.start()
     yield server
     server.remove()

@@ -13,6 +13,7 @@ from assets_tests.harness import Project
 from incremental_assets.catalog.detect import Proposal
 
 MakeProject = Callable[..., Project]
+pytestmark = pytest.mark.usefixtures("long_used")
 NOW = "timestamptz not null default now()"
 FILL = "insert into {t} ({columns}) select {values} from generate_series(1, 3000) i"
 TOUCH = """create function touch_{t}() returns trigger language plpgsql as $$ begin
@@ -53,7 +54,8 @@ LABELS = [
         "framework",
         f"create table framework (id bigserial primary key, created_at {NOW}, updated_at {NOW}); create index on framework (updated_at)",
         filled("framework", "updated_at", OLD),
-        '"public.framework:updated_at:timestamp!upsert"',  # only the application can know whether it keeps it
+        # Only the application can know whether it keeps it.
+        "{table: public.framework, column: updated_at, type: timestamp, strategy: upsert, partition_by: {column: created_at, every: day}}",
         says="an index leads with updated_at",
     ),
     Label(  # the trigger's name for it wins over a column that is only named well
@@ -141,7 +143,8 @@ LABELS = [
             create function t_pair() returns trigger language plpgsql as $$ begin new.updated_at = now(); return new; end $$;
             create trigger t before update on pair for each row execute function t_pair()""",
         filled("pair", "id", "i"),
-        "{table: public.pair, column: [created_at, updated_at], type: timestamp, strategy: upsert}",
+        "{table: public.pair, column: [created_at, updated_at], type: timestamp, strategy: upsert, partition_by: {column: created_at,"
+        " every: day}}",
         trusted=True,
         says="the greater of both",
     ),
@@ -235,12 +238,22 @@ LABELS = [
         filled("zoneless", "x", "i"),
         '"public.zoneless:at:timestamp"',
     ),
+    Label(  # "backfill March" means the orders of March, whenever they were changed last
+        "sold",
+        f"""create table sold (id int primary key, shipped date, last_order_on date not null, ordered_on date not null, updated_at {NOW});
+            {TOUCH.format(t="sold", column="updated_at")}""",
+        filled("sold", "id, last_order_on, ordered_on", "i, now(), '2024-01-01'::date + i % 700"),
+        "{table: public.sold, column: updated_at, type: timestamp, strategy: upsert, partition_by: {column: ordered_on, every: month}}",
+        trusted=True,
+        says="partitions: a month of ordered_on each",
+        partition_by="month",
+    ),
     Label("seen", "create view seen as select id, updated_at from customer", "", None),  # a view has no key
 ]
 
 
 @pytest.fixture(scope="module")
-def proposals(postgres: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Project, Proposal]]:
+def proposals(postgres: object, long_used: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Project, Proposal]]:
     """One datastore with all tables, analyzed; its statistics have been told."""
     from incremental_assets.demo.postgres import EmbeddedPostgres
 

@@ -4,6 +4,7 @@ Belongs here: the rules, on plain values, and the whole way from a real profile 
 says of a column (``test_detect``), and how a profile is made (``test_profiles``).
 """
 
+import datetime
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,9 @@ from incremental_assets.dagster.quality.command import ScanOptions, profile_line
 
 MakeProject = Callable[..., Project]
 NOW = "now()"
-WRITTEN_ONCE = TableEvidence(inserts=5000, changes=0, live=5000)
+LONG_AGO = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+WRITTEN_ONCE = TableEvidence(inserts=5000, changes=0, live=5000, counted_since=LONG_AGO, made_at=LONG_AGO)
+pytestmark = pytest.mark.usefixtures("long_used")
 GOOD = ProfiledColumn(5000, 0, "2026-01-01 00:00:00", "2026-11-19 00:00:00", 4900)
 
 

@@ -31,6 +31,10 @@ _SUBJECT = _words(
 """Words in the names of columns that belong to the subject of the row, such as a birthday or a delivery.
 
 People set such values in any order, and change them, so that they say nothing about new rows."""
+# Words in the names of times that say when what the row is about came to be, such as an order.
+_EVENT = _words("opened issued ordered order placed booked booking submitted occurred happened posted invoiced invoice sent paid event")
+_MOVING = _words("last next latest") | _CHANGED
+"""Words in the names of times that move on with each event."""
 # Words in the names of integer columns that number the batches in which rows are loaded.
 _BATCH = _words("batch load run import job")
 # One word of a name in snake_case or camelCase.
@@ -126,6 +130,13 @@ def _judge_integer(
             return Candidate(column, Role.ORDERED, False, f"its values grow with the table (correlation {known.correlation:.2f})")
         return f"its values do not come in their order (correlation {known.correlation:.2f})"
     return None
+
+
+def columns_of_events(table: SourceTable) -> list[SourceColumn]:
+    """The columns of dates and times that say, by their names, when what a row is about came to be."""
+    times = [column for column in table.columns if (cursor_type := cursor_type_of(column)) is not None and cursor_type.is_time]
+    words = {column.name: {word.lower() for word in _WORD.findall(column.name)} for column in times}
+    return [column for column in times if words[column.name] & _EVENT and not words[column.name] & _MOVING]
 
 
 def is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:

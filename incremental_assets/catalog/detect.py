@@ -5,19 +5,21 @@ judging one column (``candidates``), what a profile of the container says (``mea
 (``databases.definition``): the settings of the YAML always take precedence.
 """
 
+import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
-from incremental_assets.catalog.candidates import Candidate, Role, judge
+from incremental_assets.catalog.candidates import Candidate, Role, columns_of_events, judge
 from incremental_assets.catalog.measured import measured
 from incremental_assets.core.container import Heirs, Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence, TableProfile
-from incremental_assets.core.grammar import IncrementalSpec, Strategy
+from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.partitions import Granularity, default_granularity
 from incremental_assets.core.resolve import DEFAULT_WIDTH_PARTITIONS, round_width
@@ -32,8 +34,15 @@ _TYPES = {
 _DAYS = {Granularity.DAY: 1, Granularity.WEEK: 7, Granularity.MONTH: 30}
 BATCH_ROWS = 1000
 """The average number of rows per value from which on each value of an integer becomes one partition."""
+WHOLE_BYTES = 16 << 20
+"""Up to this size in the source, with indexes, a table is synced whole: that takes no longer than to look for what is new in it, needs no
+identifier and misses nothing (measured by ``benchmarks.small_tables``). A source that does not tell sizes has no small tables."""
 ENOUGH_ROWS = 1000
 """How many rows must have been inserted, without a single one being updated or deleted, before rows count as written once."""
+ENOUGH_COUNTED = datetime.timedelta(days=14)
+"""How long the source must have counted, and the table must have been there, before rows count as written once."""
+ENOUGH_DAYS = 3
+"""On how many days of these rows must have come: a table that was filled and not used since says nothing of what an application does."""
 COUNTED_APART = 0.1
 """The share by which the numbers of inserted and of live rows may differ, as the source's counters of both are approximate."""
 PARTITION_ROWS = 10_000
@@ -47,7 +56,9 @@ class Proposal:
     ``columns``: of the identifier; empty: no column is suitable, and the container is synced as a snapshot. ``cursor_type``: of those
     columns. ``partition_by``: a granularity, a width of integers, or ``batch``; None: not decided. ``primary_key``: the key for
     ``upsert``; without an identifier, the columns in whose order the rows can be read. ``trusted``: the source itself guarantees what the
-    strategy relies on, as far as it can be seen. ``reasons``: in words.
+    strategy relies on, as far as it can be seen, and the table is not small. ``reasons``: in words. ``about``: the column whose windows are
+    the partitions, where that is not the identifier. ``waits``: it is not trusted yet, though nothing speaks against it. ``is_small``: the
+    table has ``WHOLE_BYTES`` at most.
     """
 
     columns: tuple[str, ...] = ()
@@ -59,6 +70,9 @@ class Proposal:
     primary_key: tuple[str, ...] = ()
     trusted: bool = False
     reasons: tuple[str, ...] = ()
+    about: str | None = None
+    waits: bool = False
+    is_small: bool = False
 
     @property
     def type(self) -> IdentifierType | None:
@@ -69,16 +83,20 @@ class Proposal:
         """Returns the proposal as an entry of ``incremental:``; None: there is no identifier."""
         if self.type is None:
             return None
-        return IncrementalSpec(schema, table, self.columns, self.type, None, self.strategy)
+        by = None if self.about is None else PartitionColumn(self.about, self.partition_by)
+        return IncrementalSpec(schema, table, self.columns, self.type, None, self.strategy, partition_by=by)
 
     def entry(self, schema: str, table: str) -> str | None:
         """Returns the line for ``incremental:``, to be copied into the YAML; None: there is no identifier."""
         if self.type is None:
             return None
-        if len(self.columns) == 1 and not re.search(r"[^A-Za-z0-9_]", schema + table + self.columns[0]):
+        if len(self.columns) == 1 and self.about is None and not re.search(r"[^A-Za-z0-9_]", schema + table + self.columns[0]):
             return f'"{schema}.{table}:{self.columns[0]}:{self.type.value}{"!upsert" if self.strategy is Strategy.UPSERT else ""}"'
         columns = self.columns[0] if len(self.columns) == 1 else list(self.columns)
-        return flow({"table": f"{schema}.{table}", "column": columns, "type": self.type.value, "strategy": self.strategy.value})
+        entry = {"table": f"{schema}.{table}", "column": columns, "type": self.type.value, "strategy": self.strategy.value}
+        if self.about is not None:
+            entry["partition_by"] = {"column": self.about} | ({} if self.partition_by is None else {"every": self.partition_by})
+        return flow(entry)
 
 
 def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile | None = None) -> Proposal:
@@ -86,6 +104,20 @@ def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile |
 
     ``profile``: of the container; None: there is none. It ranks candidates, rules some out and warns; it makes none trusted.
     """
+    found, size = _by_columns(table, evidence, profile), table.bytes if evidence.bytes is None else evidence.bytes
+    if found.type is None or size is None or size > WHOLE_BYTES:
+        return found
+    why = f"small ({size / 2**20:.1f} MB): as well synced whole, which misses nothing"
+    return replace(found, trusted=False, is_small=True, waits=found.trusted or found.waits, reasons=(why, *found.reasons[:1]))
+
+
+def outgrown(table: SourceTable) -> bool:
+    """Whether the table is so large that it should no longer be synced whole, where there is another way."""
+    return table.bytes is not None and table.bytes > 3 * WHOLE_BYTES
+
+
+def _by_columns(table: SourceTable, evidence: TableEvidence, profile: TableProfile | None) -> Proposal:
+    """The proposal for a table of any size."""
     if table.heirs is Heirs.ALL:
         table = replace(table, primary_key=())  # it holds in each of the tables that have the rows, and not across them
     if table.kind is Kind.FILES:
@@ -124,7 +156,8 @@ def with_partitions(proposal: Proposal, cursor_type: CursorType, first: int, las
         days = max(1, (last - first) // cursor_type.steps_per_day + 1)
         while rows is not None and days > 14 and chosen is not Granularity.MONTH and rows * _DAYS[chosen] / days < PARTITION_ROWS:
             chosen = order[order.index(chosen) + 1]
-        why = f"partitions: a {chosen.value} each, for {days:,} days" + ("" if rows is None else f" with about {rows:,} rows")
+        each = chosen.value if proposal.about is None else f"{chosen.value} of {proposal.about}"
+        why = f"partitions: a {each} each, for {days:,} days" + ("" if rows is None else f" with about {rows:,} rows")
         return replace(proposal, partition_by=chosen.value, reasons=(*proposal.reasons, why))
     span = last - first + 1
     width = round_width(max(span // DEFAULT_WIDTH_PARTITIONS, 1 if not rows else PARTITION_ROWS * span // rows))
@@ -150,7 +183,20 @@ def _by_changes(
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
     why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
-    return Proposal(columns, cursor_type_of(changed.column), Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons))
+    about = _about(table, evidence, [one for one in candidates if one.column.name not in columns[-1:]])
+    cursor_type, reasons = cursor_type_of(changed.column), [one for one in reasons if not one.startswith(f"{about}: ")]
+    return Proposal(columns, cursor_type, Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons), about)
+
+
+def _about(table: SourceTable, evidence: TableEvidence, candidates: Sequence[Candidate]) -> str | None:
+    """The column that says when what a row is about came to be, by whose windows people ask for rows; None: there is none.
+
+    A source that tells nothing of its keys, as through JDBC, is partitioned by the identifier alone.
+    """
+    if not evidence.unique:
+        return None
+    arrived = [one.column for one in candidates if one.role is Role.ARRIVED]
+    return next((column.name for column in (*arrived, *columns_of_events(table)) if column.not_null), None)
 
 
 def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[Candidate], reasons: list[str]) -> Proposal:
@@ -164,26 +210,50 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
             none += f"; its rows can be read in the order of ({', '.join(table.primary_key)})"
         return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
     name = found.column.name
-    once, reason = _written_once(evidence)
+    proof, reason = _written_once(evidence, [one.column.name for one in arrived if one.role is Role.ARRIVED])
     why = [*found.reasons(), _indexed(table, name), reason]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
-    trusted = found.sure and once and found.is_complete(evidence)
-    return Proposal((name,), cursor_type_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))
+    sure, cursor_type = found.sure and found.is_complete(evidence), cursor_type_of(found.column)
+    return Proposal(
+        (name,), cursor_type, Strategy.APPEND, partition_by, table.primary_key, sure and proof is Proof.GIVEN, (*why, *reasons),
+        waits=sure and proof is Proof.MISSING,
+    )  # fmt: skip
 
 
-def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
+class Proof(Enum):
+    """What the source's counters say of whether rows are written once, and never updated or deleted."""
+
+    GIVEN = "given"
+    MISSING = "missing"
+    AGAINST = "against"
+
+
+def _written_once(evidence: TableEvidence, arrivals: Sequence[str]) -> tuple[Proof, str]:
     """Returns whether rows are written once and never changed, as far as the source's counters show, and the reason in words.
 
-    ``append`` relies on it: it misses updates and deletions.
+    ``append`` relies on it: it misses updates and deletions. No update so far proves nothing in a database that was restored yesterday, or
+    whose counters are of yesterday. ``arrivals``: the columns that have the time at which a row came.
     """
     inserts, changes, live = evidence.inserts or 0, evidence.changes, evidence.live or 0
     if changes is None:
-        return False, "whether its rows are updated or deleted cannot be seen, which append would miss"
+        return Proof.MISSING, "whether its rows are updated or deleted cannot be seen, which append would miss"
     if changes:
-        return False, f"{changes:,} rows were updated or deleted so far, which append misses until a refresh"
-    if abs(inserts - live) > inserts * COUNTED_APART:
-        return False, f"{inserts:,} rows came and {live:,} are there: it was truncated, or the source has not counted all along"
-    return inserts >= ENOUGH_ROWS, f"no row was updated or deleted so far, while {inserts:,} came"
+        return Proof.AGAINST, f"{changes:,} rows were updated or deleted so far, which append misses until a refresh"
+    if inserts - live > inserts * COUNTED_APART:
+        return Proof.AGAINST, f"{inserts:,} rows came and {live:,} are there: it was truncated, which append does not see"
+    seen = f"no row was updated or deleted so far, while {inserts:,} came"
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if evidence.counted_since is None or evidence.made_at is None:
+        unknown = "the source has counted" if evidence.counted_since is None else "the table is there"
+        return Proof.MISSING, f"{seen}; but since when {unknown} is not known, so that it proves nothing yet"
+    since = max(evidence.counted_since, evidence.made_at)
+    if now - since < ENOUGH_COUNTED:
+        return Proof.MISSING, f"{seen}; but in {(now - since).days} days, and only after {ENOUGH_COUNTED.days} that counts as a proof"
+    known = [evidence.columns.get(name, ColumnEvidence()).days for name in arrivals]
+    days = max((sum(since.date() <= day <= now.date() for day in one) for one in known), default=0)
+    if days < ENOUGH_DAYS or inserts < ENOUGH_ROWS:
+        return Proof.MISSING, f"{seen}, on {days} days that are known, which are too few for a proof"
+    return Proof.GIVEN, f"{seen}, on {days} days or more since {since.date()}"
 
 
 def _best(table: SourceTable, candidates: Sequence[Candidate]) -> Candidate | None:

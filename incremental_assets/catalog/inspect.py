@@ -3,6 +3,7 @@
 Belongs here: making the entry of one container. Does not belong: deciding which containers are inspected (``operation``).
 """
 
+import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -161,7 +162,10 @@ class ContainerInspection:
         """The new entry of a container. ``before``: its stored entry; a hidden one is not continued, but begun anew."""
         table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
-        proposal, profiled = self._proposal(table, evidence)
+        # Since when the table is known counts for its age where the source does not tell that.
+        is_same = before is not None and before.presence is Presence.PRESENT and before.identity == listed.identity
+        since = before.since if before is not None and is_same else self._now
+        proposal, profiled = self._proposal(table, evidence, since)
         if before is None or before.presence is Presence.HIDDEN:
             entry = Known(table, fingerprint, self._now, activity, proposal=proposal, identity=listed.identity, profiled=profiled)
             return self._pinned(entry)
@@ -176,7 +180,7 @@ class ContainerInspection:
             table=table,
             fingerprint=fingerprint,
             activity=activity,
-            since=before.since if before.presence is Presence.PRESENT else self._now,
+            since=since,
             presence=Presence.PRESENT,
             dropped=tuple(dropped.values()),
             proposal=proposal,
@@ -185,9 +189,12 @@ class ContainerInspection:
         )
         return self._pinned(entry)
 
-    def _proposal(self, table: SourceTable, evidence: TableEvidence) -> tuple[Proposal, str | None]:
-        """The proposal, and the id of the profile that it takes into account."""
+    def _proposal(self, table: SourceTable, evidence: TableEvidence, since: str) -> tuple[Proposal, str | None]:
+        """The proposal, and the id of the profile that it takes into account. ``since``: when the table was seen first, or was back."""
         profile = self._profiles.get(table.name)
+        seen_at = datetime.datetime.fromisoformat(since)
+        if since != self._now and (evidence.made_at is None or seen_at < evidence.made_at):
+            evidence = replace(evidence, made_at=seen_at)
         return propose(table, evidence, profile), self._profiled(table.name)
 
     def _profiled(self, name: str) -> str | None:
@@ -204,12 +211,13 @@ class ContainerInspection:
         if not self._declarations.detects(known.table.name):
             return known
         if known.pinned is None or not _still_fits(known.pinned, known.table):
-            return replace(known, pinned=known.proposal if known.proposal.trusted else Proposal(), doubt=None)
+            # The partitions of a detected identifier are its own.
+            return replace(known, pinned=replace(known.proposal, about=None) if known.proposal.trusted else Proposal(), doubt=None)
         used, now = known.pinned, known.proposal
         if (
             used.type is not None
             and known.doubt is None
-            and not (now.trusted and (now.columns, now.strategy) == (used.columns, used.strategy))
+            and not ((now.trusted or now.waits) and (now.columns, now.strategy) == (used.columns, used.strategy))
         ):
             by = f"{'/'.join(used.columns)} ({used.strategy.value})"
             doubt = (
@@ -241,7 +249,7 @@ class ContainerInspection:
         for name in moved:
             known = entries[name]
             if name not in new and name in self._evidence:
-                proposal, profiled = self._proposal(known.table, self._evidence[name])
+                proposal, profiled = self._proposal(known.table, self._evidence[name], known.since)
                 known = self._pinned(replace(known, proposal=proposal, profiled=profiled))
             try:
                 measured[name] = replace(self._spanned(known), activity=listed[name].activity)
@@ -265,9 +273,9 @@ class ContainerInspection:
             ends = self._source.span(table.name, columns, cursor_type)
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
-                other = self._unless_set_back(table, pinned, ends[1]) if self._declarations.detects(table.name) else None
+                other = self._unless_set_back(table, pinned, ends[1], known.since) if self._declarations.detects(table.name) else None
                 if other is not None:
-                    chosen = other if other.trusted and other.cursor_type is not CursorType.INTEGER else Proposal()
+                    chosen = replace(other, about=None) if other.trusted and other.cursor_type is not CursorType.INTEGER else Proposal()
                     return self._spanned(replace(known, proposal=other, pinned=chosen))
                 # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
                 pinned = with_partitions(pinned, cursor_type, *ends, table.rows)
@@ -275,16 +283,18 @@ class ContainerInspection:
                 known, pinned=pinned, table=replace(_with_ends(table, ends, cursor_type), spanned=self._declarations.spanned(known))
             )
         proposal = known.proposal
-        cheap = set(proposal.columns) <= set(table.indexed) or (table.rows is not None and table.rows <= SMALL_ROWS)
-        if proposal.cursor_type is None or proposal.partition_by is not None or not cheap:
+        about = None if proposal.about is None else table.column(proposal.about)
+        columns, cursor_type = (proposal.columns, proposal.cursor_type) if about is None else ((about.name,), cursor_type_of(about))
+        cheap = set(columns) <= set(table.indexed) or (table.rows is not None and table.rows <= SMALL_ROWS)
+        if cursor_type is None or proposal.partition_by is not None or proposal.is_small or not cheap:
             return known
-        ends = self._source.span(table.name, proposal.columns, proposal.cursor_type)
+        ends = self._source.span(table.name, columns, cursor_type)
         if ends is None:
             return known
-        other = self._unless_set_back(table, proposal, ends[1])
-        return replace(known, proposal=other or with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
+        other = self._unless_set_back(table, proposal, ends[1], known.since) if about is None else None
+        return replace(known, proposal=other or with_partitions(proposal, cursor_type, *ends, table.rows))
 
-    def _unless_set_back(self, table: SourceTable, proposal: Proposal, highest: int) -> Proposal | None:
+    def _unless_set_back(self, table: SourceTable, proposal: Proposal, highest: int, since: str) -> Proposal | None:
         """A proposal without the column, if its sequence is below the rows that are there, the highest of which is ``highest``; else None.
 
         New rows come below those then, until the sequence has passed them. Raises SyncError.
@@ -294,7 +304,7 @@ class ContainerInspection:
         if column is None or drawn is None or drawn >= highest:
             return None
         others = replace(table, columns=tuple(one for one in table.columns if one is not column))
-        found, _ = self._proposal(others, self._evidence.get(table.name, TableEvidence()))
+        found, _ = self._proposal(others, self._evidence.get(table.name, TableEvidence()), since)
         why = f"{column.name}: its sequence {column.sequence} is at {drawn:,}, below rows that reach {highest:,}: new ones come below these"
         return replace(found, reasons=(*found.reasons, why))
 

@@ -18,9 +18,8 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
 
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
 Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not the usual one.")]
-Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Tables and views that are not synced, as in 'tmp_*'.")
-]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="PATTERN", help="Tables that are synced, as in 'sales_*'; else all.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Tables that are not synced, as in 'tmp_*'.")]
 Url = Annotated[
     str,
     typer.Argument(
@@ -52,7 +51,7 @@ def init(
         say(f"wrote {path}")
     if url is not None:
         try:
-            _add(directory, url, name, schema, (), as_json=False)
+            _add(directory, url, name, schema, ((), ()), as_json=False)
         except SyncError:
             said = {"--name": name, "--schema": schema}
             words = ["incremental-assets", "add", "URL", *(word for option, value in said.items() if value for word in (option, value))]
@@ -64,18 +63,25 @@ def init(
     rich_help_panel="The project",
     epilog=examples(
         ("add SHOP_URL --name shop", "the variable has the URL"),
-        ("add SHOP_URL --exclude 'tmp_*'", "without these"),
+        ("add SHOP_URL --only 'sales_*' --exclude '*_tmp'", "these, without those"),
     ),
 )
 def add(
-    url: Url, name: Name = None, schema: Schema = None, exclude: Exclude = None, as_json: Json = False, project_dir: Project = None
+    url: Url,
+    name: Name = None,
+    schema: Schema = None,
+    only: Only = None,
+    exclude: Exclude = None,
+    as_json: Json = False,
+    project_dir: Project = None,
 ) -> None:
     """Add a database as a datastore: look at it, and write its defs.yaml with the identifiers that were detected and why.
 
     The URL is written into .env and not into the YAML. A password in a command line is seen by others on the machine, and kept by the
-    shell; name an environment variable instead. Tables in which migration tools keep what they have done are excluded by themselves.
+    shell; name an environment variable instead. Views, and tables in which migration tools keep what they have done, are excluded by
+    themselves.
     """
-    _add(enter(project_dir), url, name, schema, exclude or (), as_json=as_json)
+    _add(enter(project_dir), url, name, schema, (only or (), exclude or ()), as_json=as_json)
 
 
 @app.command(
@@ -103,7 +109,10 @@ def remove(
         say(line)
 
 
-def _add(project: Path, url: str, name: str | None, schema: str | None, exclude: Sequence[str], *, as_json: bool) -> None:
+def _add(
+    project: Path, url: str, name: str | None, schema: str | None, patterns: tuple[Sequence[str], Sequence[str]], *, as_json: bool
+) -> None:
+    """``patterns``: of tables that are synced, and of such as are not."""
     from incremental_assets.dagster.dry_run import dry_run_lines
     from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.new_datastore import NewDatastore, add_datastore
@@ -113,7 +122,7 @@ def _add(project: Path, url: str, name: str | None, schema: str | None, exclude:
 
     project = project.resolve()
     enter_project(project)
-    new = NewDatastore.of(url, name, schema, dict(os.environ), exclude)
+    new = NewDatastore.of(url, name, schema, dict(os.environ), *patterns)
     with command_line_instance() as instance:
         records = add_datastore(project, new, instance, say)
         if as_json:

@@ -4,6 +4,7 @@ Belongs here: the facts as plain values. Does not belong: reading them (``databa
 drawn from them (``catalog.detect``, ``catalog.measured``).
 """
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -38,7 +39,8 @@ class ColumnEvidence:
     ``correlation``: between the order of the values and the physical order of the rows, -1 to 1 (``pg_stats.correlation``). ``null_share``:
     0 to 1. ``distinct``: as ``pg_stats.n_distinct`` (a negative value is minus a share of the rows). ``at_insert``, ``at_update``: the name
     of a trigger that sets the column to the clock at each insert or update, or ``ON_UPDATE``. ``in_turn``: its sequence returns values one
-    by one and ascending across all sessions (CACHE 1, a positive increment, no CYCLE).
+    by one and ascending across all sessions (CACHE 1, a positive increment, no CYCLE). ``days``: for dates and times, days of which the
+    statistics have values.
     """
 
     correlation: float | None = None
@@ -47,6 +49,7 @@ class ColumnEvidence:
     at_insert: str | None = None
     at_update: str | None = None
     in_turn: bool = False
+    days: tuple[datetime.date, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class TableEvidence:
 
     ``columns``: by column name. ``unique``: the columns of each unique index. ``inserts`` and ``changes``: the numbers of rows inserted,
     and of rows updated or deleted, since the source's counters were reset; None if the source does not count, as for views. ``live``: the
-    number of rows according to the same counters. It is far from ``inserts`` after a TRUNCATE or a reset of the counters.
+    number of rows according to the same counters. It is far from ``inserts`` after a TRUNCATE or a reset of the counters. ``bytes``: its
+    size with indexes, where it was measured; else the listing may have it. ``counted_since``: since when there are these counters.
+    ``made_at``: when the table was made, or not long after. Both are None where the source does not tell.
     """
 
     columns: Mapping[str, ColumnEvidence] = field(default_factory=dict[str, ColumnEvidence])
@@ -63,6 +68,9 @@ class TableEvidence:
     inserts: int | None = None
     changes: int | None = None
     live: int | None = None
+    bytes: int | None = None
+    counted_since: datetime.datetime | None = None
+    made_at: datetime.datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ All that the source has a say in (names, defaults, triggers) is quoted, or stand
 as a template is left out.
 """
 
+import glob
 import re
 import shutil
 import textwrap
@@ -48,14 +49,16 @@ MIGRATIONS = frozenset(
 """Tables in which tools keep which migrations they have made: nobody asks a lake for them."""
 VIEWS_EVERY = "1 hour"
 """The proposal for ``every`` of views."""
+CATALOG_SCHEDULE = "7 * * * *"
+"""When the source is looked at for new tables and columns: each hour, and not at the minute at which everything else begins."""
 _WIDTH = 120
 _VARIABLE = re.compile(r"""["']?\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}""")
 
 
 @dataclass(frozen=True)
 class NewDatastore:
-    """A datastore that is to be added. ``variable``: the environment variable with the URL. ``is_known``: it is set already. ``exclude``:
-    patterns of tables that are not synced."""
+    """A datastore that is to be added. ``variable``: the environment variable with the URL. ``is_known``: it is set already. ``only``,
+    ``exclude``: patterns of tables that are synced, and of such as are not."""
 
     name: str
     component: str
@@ -63,10 +66,19 @@ class NewDatastore:
     url: str
     schema: str | None
     is_known: bool
+    only: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, url: str, name: str | None, schema: str | None, environment: dict[str, str], exclude: Sequence[str] = ()) -> "NewDatastore":
+    def of(
+        cls,
+        url: str,
+        name: str | None,
+        schema: str | None,
+        environment: dict[str, str],
+        only: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> "NewDatastore":
         """``url``: the URL of a database, or the name of an environment variable that has it. ``name``: None: that of the database.
 
         Raises ConfigurationError if it is neither, or if the name is no name for a folder and a datastore.
@@ -86,7 +98,9 @@ class NewDatastore:
             raise ConfigurationError(
                 f"a datastore cannot be called {name!r}; say --name with letters, digits and underscores, a letter first."
             )
-        return cls(name, COMPONENTS[scheme], variable or f"{name.upper()}_URL", url, schema, variable is not None, tuple(exclude))
+        return cls(
+            name, COMPONENTS[scheme], variable or f"{name.upper()}_URL", url, schema, variable is not None, tuple(only), tuple(exclude)
+        )
 
 
 _SUPPORTED = "Write postgresql://user:password@host:port/database, or a URL that begins with mysql:// or sqlserver://."
@@ -152,19 +166,22 @@ def remove_datastore(project: Path, name: str) -> list[str]:
 def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str:
     """The text of the new ``defs.yaml``. ``containers``: as the first catalog has found them."""
     found = [definition for definition in containers if isinstance(definition, TableDefinition)]
-    tables = [definition for definition in found if definition.table.name not in MIGRATIONS]
     migrations = [definition.table.name for definition in found if definition.table.name in MIGRATIONS]
-    excluded = [*new.exclude, *migrations]
-    why = "   # also what migration tools keep for themselves" if migrations else ""
+    views = [one.table.name for one in found if one.table.kind is Kind.VIEW and not TEMPLATE.search(one.table.name)]
+    tables = [definition for definition in found if definition.table.name not in (*migrations, *views)]
+    excluded = [*new.exclude, *migrations, *(glob.escape(name) for name in views)]
+    why = "   # also views, and what migration tools keep for themselves" if migrations or views else ""
     lines = [
-        "# Written by `incremental-assets add`. Every table and view of the schema is synced: those under `incremental` by what is new in",
-        "# them, all others whole each time. What the source does not guarantee is not used unasked: those entries are comments.",
+        "# Written by `incremental-assets add`. Every table of the schema is synced, also one that comes later: those under `incremental`",
+        "# by what is new in them, all others whole each time. What nothing proves is not used unasked: those entries are comments.",
         f"type: incremental_assets.{new.component}",
         "attributes:",
         f"  name: {new.name}",
         f'  url: "{{{{ env.{new.variable} }}}}"' + ("" if new.is_known else "   # its value, with the password, is in .env"),
         *([] if new.schema is None else [f"  schema: {flow(new.schema)}"]),
+        *([f"  only: {flow(list(new.only))}"] if new.only else []),
         *([f"  exclude: {flow(excluded)}{why}"] if excluded else []),
+        f"  catalog: {{schedule: {flow(CATALOG_SCHEDULE)}}}   # looks for new tables and columns",
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
     used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]
@@ -176,18 +193,18 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
             lines += _comment("It is not written here, as Dagster would read its name as a template.")
         else:
             lines.append(f"    {'' if is_used else '# '}- {entry}")
-    sized = {definition.table.name: definition.proposal.partition_by for definition, _ in used if definition.proposal.partition_by}
-    by_identifier = {definition.table.name for definition, _ in used}
-    said = [
-        line
-        for definition in tables
-        for line in _container(definition.table, sized.get(definition.table.name), definition.table.name in by_identifier)
-    ]
+    sized = {one.table.name: one.proposal.partition_by for one, _ in used if one.proposal.about is None and one.proposal.partition_by}
+    said = [line for definition in tables for line in _container(definition.table, sized.get(definition.table.name))]
+    if views:
+        lines += _comment(
+            "What has changed in a view cannot be seen, so that each sync reads it whole. To sync one, take it out of `exclude`, and say "
+            f"under `containers` how often: {flow(views[0])}: {{every: {VIEWS_EVERY}}}"
+        )
     return "\n".join([*lines, *(["  containers:", *said] if said else [])]) + "\n"
 
 
-def _container(table: SourceTable, partition_by: str | int | None, by_identifier: bool) -> list[str]:
-    """The lines of a table under ``containers``; none if nothing is said of it. ``by_identifier``: only what is new in it is synced."""
+def _container(table: SourceTable, partition_by: str | int | None) -> list[str]:
+    """The lines of a table under ``containers``; none if nothing is said of it."""
     options = [] if partition_by is None else [f"partition_by: {partition_by}"]
     comment: list[str] = []
     if table.heirs is Heirs.BESIDE:
@@ -198,9 +215,6 @@ def _container(table: SourceTable, partition_by: str | int | None, by_identifier
     elif table.heirs is not None:
         comment = _comment(f"{table.name}: its rows are in tables that inherit from it.")
         options.append("inherited: include")
-    if table.kind is Kind.VIEW and not by_identifier:
-        comment = _comment(f"{table.name}: what has changed in a view cannot be seen, so that it is read whole; every says how often.")
-        options.append(f"every: {VIEWS_EVERY}")
     if TEMPLATE.search(table.name):
         options = []
     return [*comment, *([f"    {flow(table.name)}: {{{', '.join(options)}}}"] if options else [])]

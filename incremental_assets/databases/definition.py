@@ -58,7 +58,8 @@ class DatastoreSettings:
     datastore's name. ``capture_warning_bytes``: from so many bytes of log on that the source keeps for the slot, syncs warn.
     ``row_security``: what syncs of containers do with it that do not say it themselves. ``schedule`` and ``maintenance``: when syncs and
     maintenance run. ``keep_days``: how many days runs and records of scans are kept (None: for ever). ``incremental``: the incremental
-    identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of tables that are not synced.
+    identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of tables that are not synced; ``only``:
+    of those that are; empty: all.
     ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none. ``when_recreated``: what syncs of
     containers do that do not say it themselves, where the table is another one than before. ``engine``: who reads and writes the rows of
     containers that do not say it themselves.
@@ -90,6 +91,7 @@ class DatastoreSettings:
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     auto_identifiers: bool = False
     when_recreated: WhenRecreated = WhenRecreated.REFUSE
     engine: Engine = Engine.AUTO
@@ -125,8 +127,9 @@ class DatastoreSettings:
         return min(self.load_rows, self.limits.snapshot * ROWS_A_SECOND)
 
     def is_excluded(self, table: str) -> bool:
-        """Whether a pattern of ``exclude`` matches the name, with regard to case."""
-        return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
+        """Whether no pattern of ``only`` matches the name, with regard to case, or one of ``exclude``."""
+        left_out = bool(self.only) and not any(fnmatch.fnmatchcase(table, pattern) for pattern in self.only)
+        return left_out or any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
 
     def is_auto(self, table: str) -> bool:
         """Whether an identifier that the catalog detected is used for this table if the YAML names none."""
@@ -270,7 +273,7 @@ def default_slot(datastore: str) -> str:
 
 
 def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
-    """Whether a table is synced: it has columns, no pattern of ``exclude`` matches it, and ``catalog: include`` has its kind."""
+    """Whether a table is synced: it has columns, ``only`` and ``exclude`` do not leave it out, and ``catalog: include`` has its kind."""
     return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
 
 

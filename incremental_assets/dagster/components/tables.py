@@ -165,6 +165,7 @@ class TableDatastore(DatastoreComponent):
         Mapping[str, ContainerEntry],
         dg.Resolver(_containers, model_field_type=dict[str, ContainerEntry]),  # pyright: ignore[reportArgumentType]
     ] = field(default_factory=dict)
+    only: Sequence[str] = field(default_factory=list)
     exclude: Sequence[str] = field(default_factory=list)
     identifiers: Literal["auto", "yaml"] = "yaml"
     when_recreated: Literal["refuse", "reload", "adopt"] = "refuse"
@@ -223,6 +224,7 @@ class TableDatastore(DatastoreComponent):
             "incremental": tuple(_spec(self.name, schema, entry) for entry in self.incremental),
             "options": {table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             "exclude": tuple(self.exclude),
+            "only": tuple(self.only),
             "auto_identifiers": self.identifiers == "auto",
             "when_recreated": WhenRecreated(self.when_recreated),
             "engine": Engine(self.engine),

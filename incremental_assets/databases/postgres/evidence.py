@@ -16,9 +16,15 @@ from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.origins import read_origins
 
 # For a partitioned table that was analyzed, the statistics of all its rows (inherited) are preferred.
-_STATISTICS = """
-select distinct on (tablename, attname) tablename, attname, correlation::float8, null_frac::float8, n_distinct::float8
-from pg_stats where schemaname = %(schema)s and tablename = any(%(tables)s::text[]) order by tablename, attname, inherited desc
+_STATISTICS = r"""
+select distinct on (s.tablename, s.attname) s.tablename, s.attname, s.correlation::float8, s.null_frac::float8, s.n_distinct::float8,
+       case when a.atttypid in ('date'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype) then array(
+         select distinct left(v, 10)::date from unnest(s.histogram_bounds::text::text[] || s.most_common_vals::text::text[]) v
+         where v ~ '^\d{4}-\d\d-\d\d' and v !~ 'BC$'
+       ) end as days
+from pg_stats s join pg_namespace n on n.nspname = s.schemaname join pg_class c on c.relnamespace = n.oid and c.relname = s.tablename
+join pg_attribute a on a.attrelid = c.oid and a.attname = s.attname
+where s.schemaname = %(schema)s and s.tablename = any(%(tables)s::text[]) order by s.tablename, s.attname, s.inherited desc
 """
 # Columns whose sequence gives out values one by one and upwards to all sessions: without CACHE, a negative increment, or CYCLE.
 _SEQUENCES = """
@@ -36,17 +42,26 @@ from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.o
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[])
   and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
 """
-# The counters of PostgreSQL's statistics, summed over a table and its partitions.
+# The counters of PostgreSQL's statistics, summed over a table and its partitions. They begin anew when somebody resets them, and after a
+# crash, which sets the times of the server's own statistics. When a table was made or altered is known only where the server keeps the
+# times of commits. Sizes are measured, as those of the last ANALYZE leave large values out; that opens a table, and one that somebody has
+# locked is left out.
 _CHANGES = """
 with recursive parts as (
-  select c.relname, c.oid, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  select c.relname, c.oid, c.relkind, c.xmin from pg_class c join pg_namespace n on n.oid = c.relnamespace
   where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and c.relkind in ('r', 'p')
   union all
-  select parts.relname, i.inhrelid, c.relkind from parts join pg_inherits i on i.inhparent = parts.oid join pg_class c on c.oid = i.inhrelid
+  select parts.relname, i.inhrelid, c.relkind, c.xmin
+  from parts join pg_inherits i on i.inhparent = parts.oid join pg_class c on c.oid = i.inhrelid
 )
 select relname, sum(pg_stat_get_tuples_inserted(oid))::bigint as inserts,
        sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint as changes,
-       sum(pg_stat_get_live_tuples(oid))::bigint as live
+       sum(pg_stat_get_live_tuples(oid))::bigint as live,
+       sum(case when oid <> all(array(select relation from pg_locks where mode = 'AccessExclusiveLock' and relation is not null))
+             then pg_total_relation_size(oid) end)::bigint as bytes,
+       (select greatest(d.stats_reset, a.stats_reset, b.stats_reset) from pg_stat_database d, pg_stat_archiver a, pg_stat_bgwriter b
+        where d.datname = current_database()) as counted_since,
+       max(case when current_setting('track_commit_timestamp')::bool then pg_xact_commit_timestamp(xmin) end) as made_at
 from parts group by relname
 """
 
@@ -68,12 +83,13 @@ def read_evidence(connection: psycopg.Connection, schema: str, tables: Sequence[
             origin.at_insert if origin else None,
             origin.at_update if origin else None,
             (table, name) in in_turn,
+            tuple(row.get("days") or ()),
         )
     unique: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for row in ask(connection, _UNIQUE, parameters, dict_row):
         unique[row["relname"]].append(tuple(row["columns"]))
-    counted = {row["relname"]: (row["inserts"], row["changes"], row["live"]) for row in ask(connection, _CHANGES, parameters, dict_row)}
-    return {table: TableEvidence(columns[table], tuple(unique[table]), *counted.get(table, (None, None, None))) for table in tables}
+    counted = {row.pop("relname"): row for row in ask(connection, _CHANGES, parameters, dict_row)}
+    return {table: TableEvidence(columns[table], tuple(unique[table]), **counted.get(table, {})) for table in tables}
 
 
 def last_drawn(row: Callable[..., Any], sequence: str) -> int | None:
