@@ -56,7 +56,9 @@ def test_every_step_of_the_tutorial_does_what_it_says(tmp_path: Path, database: 
                     connection.execute(text.encode())
             elif kind == "yaml":
                 file = here / "defs" / "shop" / "defs.yaml"
-                changed, number = re.subn(r"^    customer: .*\n", lambda _, new=text: new, file.read_text(), flags=re.M)
+                # Lines of the whole datastore replace all from there on; others replace the line of the container.
+                replaced = r"^  incremental:(.|\n)*" if text.startswith("  incremental:") else r"^    customer: .*\n"
+                changed, number = re.subn(replaced, lambda _, new=text: new, file.read_text(), flags=re.M)
                 assert number == 1
                 file.write_text(changed)
             else:

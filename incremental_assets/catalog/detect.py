@@ -212,6 +212,8 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
     name = found.column.name
     proof, reason = _written_once(evidence, [one.column.name for one in arrived if one.role is Role.ARRIVED])
     why = [*found.reasons(), _indexed(table, name), reason]
+    if found.sure and proof is not Proof.GIVEN:
+        why = [reason, *why[:-1]]  # what decides comes first
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
     sure, cursor_type = found.sure and found.is_complete(evidence), cursor_type_of(found.column)
     return Proposal(
@@ -245,14 +247,15 @@ def _written_once(evidence: TableEvidence, arrivals: Sequence[str]) -> tuple[Pro
     now = datetime.datetime.now(datetime.timezone.utc)
     if evidence.counted_since is None or evidence.made_at is None:
         unknown = "the source has counted" if evidence.counted_since is None else "the table is there"
-        return Proof.MISSING, f"{seen}; but since when {unknown} is not known, so that it proves nothing yet"
+        return Proof.MISSING, f"not proved to be written once: {seen}; but since when {unknown} is not known"
     since = max(evidence.counted_since, evidence.made_at)
     if now - since < ENOUGH_COUNTED:
-        return Proof.MISSING, f"{seen}; but in {(now - since).days} days, and only after {ENOUGH_COUNTED.days} that counts as a proof"
+        days = f"{(now - since).days} days, and {ENOUGH_COUNTED.days} would prove it"
+        return Proof.MISSING, f"not proved to be written once: {seen}; but in {days}"
     known = [evidence.columns.get(name, ColumnEvidence()).days for name in arrivals]
     days = max((sum(since.date() <= day <= now.date() for day in one) for one in known), default=0)
     if days < ENOUGH_DAYS or inserts < ENOUGH_ROWS:
-        return Proof.MISSING, f"{seen}, on {days} days that are known, which are too few for a proof"
+        return Proof.MISSING, f"not proved to be written once: {seen}, on {days} days that are known, which are too few"
     return Proof.GIVEN, f"{seen}, on {days} days or more since {since.date()}"
 
 

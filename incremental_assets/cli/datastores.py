@@ -113,11 +113,8 @@ def _add(
     project: Path, url: str, name: str | None, schema: str | None, patterns: tuple[Sequence[str], Sequence[str]], *, as_json: bool
 ) -> None:
     """``patterns``: of tables that are synced, and of such as are not."""
-    from incremental_assets.dagster.dry_run import dry_run_lines
-    from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.new_datastore import NewDatastore, add_datastore
     from incremental_assets.dagster.project import enter_project
-    from incremental_assets.dagster.runner import SyncOptions
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     project = project.resolve()
@@ -125,15 +122,12 @@ def _add(
     new = NewDatastore.of(url, name, schema, dict(os.environ), *patterns)
     with command_line_instance() as instance:
         records = add_datastore(project, new, instance, say)
-        if as_json:
-            for record in records:
-                out(record)
-            return
-        print_catalog(new.name, records)
-        definitions = find_datastore(load_datastores(project), new.name).definitions
-        lines = list(dry_run_lines(definitions, SyncOptions(), instance))
-    print_table("what the first sync will do", lines, ("container", "strategy", "reason", "rows", "message"))
-    say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}: look at it, and then: incremental-assets sync {new.name}")
+    if as_json:
+        for record in records:
+            out(record)
+        return
+    print_catalog(new.name, records)
+    say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}, with all reasons: look at it, and then: incremental-assets sync {new.name}")
 
 
 @app.command(

@@ -18,6 +18,7 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
     rich_help_panel="What moves",
     epilog=examples(
         ("catalog shop", "what there is, and what has changed"),
+        ("catalog shop --explain", "with all reasons for each container"),
         ("catalog --dry-run --json", "only look, for a script"),
     ),
 )
@@ -42,6 +43,7 @@ def catalog(
         typer.Option(metavar="table|view", help="Look only at tables, or only at views; the others stay as they are known."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Only show the differences, and keep nothing.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print all that is known of each container, and why it is synced so.")] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
@@ -93,7 +95,7 @@ def catalog(
                 for record in records:
                     out(record)
             else:
-                print_catalog(name, records)
+                print_catalog(name, records, explain=explain)
     raise typer.Exit(1 if failed else 0)
 
 

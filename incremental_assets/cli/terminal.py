@@ -20,6 +20,8 @@ from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
 
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
+LEAST_CUT = 20
+"""How many characters are left at least of a sentence that is cut."""
 _SENTENCES = frozenset({"message", "why", "fields", "reason", "safety_lag_reason"})
 """Columns whose texts may have several lines. In all others a line break is part of a name."""
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
@@ -64,11 +66,13 @@ def show(records: "Records") -> None:
     _console().print(records, soft_wrap=True)
 
 
-def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> "Records":
-    """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
-    return Records(
-        on_one_line(title), columns, [tuple(_cell(column, record.get(column)) for column in columns) for record in records], narrow
-    )
+def as_table(
+    title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False, cut: str | None = None
+) -> "Records":
+    """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters. ``cut``: a
+    column whose sentences end where the line does."""
+    rows = [tuple(_cell(column, record.get(column)) for column in columns) for record in records]
+    return Records(on_one_line(title), columns, rows, narrow, cut)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Records:
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     narrow: bool = False
+    cut: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._least_width() <= options.max_width:
@@ -98,7 +103,10 @@ class Records:
     def _least_width(self) -> int:
         """How wide the table is if each column is as wide as its longest word."""
         cells = zip(self.columns, *self.rows, strict=True)
-        widths = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+        widths = [
+            max((cell_len(word) for cell in cells_of for word in cell.split()), default=0) if column != self.cut else LEAST_CUT
+            for column, cells_of in zip(self.columns, cells, strict=True)
+        ]
         return sum(widths) + (len(widths) if self.narrow else 3 * len(widths) + 1)
 
     def _table(self) -> Table:
@@ -107,7 +115,7 @@ class Records:
         else:
             table = Table(title=self.title, title_justify="left")
         for column in self.columns:
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="ellipsis" if column == self.cut else "fold", no_wrap=column == self.cut)
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -132,18 +140,22 @@ def _cell(column: str, value: Any) -> str:
     return on_lines(text) if column in _SENTENCES else on_one_line(text)
 
 
-def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
-    """Print the containers of a datastore, and below them the differences, the safety lags that nobody has set, and the proposals."""
-    columns = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
+def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: bool = False) -> None:
+    """Print a line for each container of a datastore, and below them the differences and what needs somebody's attention.
+
+    ``explain``: also all that is known of each, the safety lags that nobody has set, and the proposals with all their reasons.
+    """
+    there = [{**one, "synced": _synced(one), "why": _why(one)} for one in records if one["status"] != "pruned"]
+    columns = ("container", "rows", "synced", "why")
     if any(record["glob"] for record in records):
         columns = ("container", "status", "kind", "glob", "format", "files", "bytes")
-    print_table(datastore, [r for r in records if r["status"] != "pruned"], columns)
+    show(as_table(f"{datastore}: {len(there):,} containers", there, columns, narrow=True, cut="why"))
     changed = [
         {**r, "fields": "; ".join(f"{f['field'] or ''} {f['change']}: {f['before'] or '–'} → {f['after'] or '–'}" for f in r["fields"])}
         for r in records
         if r["change"]
     ]
-    if changed:
+    if changed and any(r["change"] != "new" for r in records):  # the first catalog finds nothing but new ones
         print_table("differences", changed, ("container", "change", "fields"))
     filtered = [r for r in records if r["row_security"] == "accept"]
     if filtered:
@@ -154,6 +166,34 @@ def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
     refused = [r for r in records if r["trouble"]]
     if refused:
         print_table("troubles", refused, ("container", "trouble"))
+    for record in records:
+        if record["proposal"] and record["proposal"]["outgrown"]:
+            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
+    if explain:
+        _print_explained(records)
+
+
+def _synced(record: dict[str, Any]) -> str:
+    """How a container is synced, in a few words."""
+    if record["identifier"] is None:
+        return "whole"
+    partitions = "" if record["partition_by"] is None else f", {record['partition_by']}"
+    return f"{record['strategy']} by {record['identifier']}{partitions}"
+
+
+def _why(record: dict[str, Any]) -> str | None:
+    """Why it is synced so, or what is wrong with it: the first reason."""
+    if record["trouble"]:
+        return record["trouble"]
+    if record["missing_since"]:
+        return f"gone from the source since {record['missing_since']}"
+    return next(iter(record["proposal"]["why"]), None) if record["proposal"] else None
+
+
+def _print_explained(records: list[dict[str, Any]]) -> None:
+    """Print all that a catalog knows of its containers."""
+    details = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
+    print_table("details", [record for record in records if record["status"] != "pruned"], details)
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))

@@ -148,8 +148,12 @@ def _asset(
         report(outcome)
         # Each message is an event in the log. A message for each difference of a large datastore would take longer than the rest of the
         # operation.
-        for at in range(0, len(outcome.differences), LINES_A_MESSAGE):
-            context.log.info("\n".join(map(str, outcome.differences[at : at + LINES_A_MESSAGE])))
+        shown = outcome.differences
+        if len(shown) == len(outcome.catalog.entries) and all(one.change is Change.NEW for one in shown):
+            context.log.info(f"{settings.name}: {len(shown):,} containers, all of them new")
+            shown = ()
+        for at in range(0, len(shown), LINES_A_MESSAGE):
+            context.log.info("\n".join(map(str, shown[at : at + LINES_A_MESSAGE])))
         for name, trouble in outcome.troubles.items():
             context.log.warning(f"{settings.name}/{name}: {trouble}")
         if _adds_assets(outcome.differences) and not reloads_by_itself():
