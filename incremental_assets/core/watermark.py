@@ -13,6 +13,7 @@ from typing import Any
 
 from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.container import Identifier, Inherited
+from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.history import HistoryPoint
@@ -166,7 +167,8 @@ class TableState:
     ``padded``: ``Container.padded`` at the last sync; None if there was no such column, or if an earlier version wrote the state.
     ``unplaced``: how many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's
     ``where:`` then. ``data_commit``: the id of the commit ``data_version``, which tells it from another one of that number; None if there
-    is none, or if an earlier version wrote the state.
+    is none, or if an earlier version wrote the state. ``changes``: what the source's counters said of updated and deleted rows, of a
+    container with ``append``; None if the source does not count, or if an earlier version wrote the state.
     """
 
     identifier: str
@@ -199,6 +201,7 @@ class TableState:
     padded: Mapping[str, str] | None = None
     unplaced: LeftOut = (0, "")
     data_commit: str | None = None
+    changes: CountedChanges | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -283,6 +286,8 @@ class TableState:
             data["unplaced"] = list(self.unplaced)
         if self.data_commit is not None:
             data["data_commit"] = self.data_commit
+        if self.changes is not None:
+            data["changes"] = self.changes.to_json()
         if self.unfilled is not None:
             data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
             if axis is not None:
@@ -352,6 +357,7 @@ class TableState:
             cut=data.get("cut"),
             unplaced=tuple(data.get("unplaced", (0, ""))),
             data_commit=data.get("data_commit"),
+            changes=CountedChanges.from_json(data.get("changes")),
             unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 

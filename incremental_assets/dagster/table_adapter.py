@@ -17,9 +17,8 @@ from incremental_assets.core.container import Container, RowSecurity, SourceColu
 from incremental_assets.core.errors import ContainerMissing, SourceError, SourceWaits
 from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
-from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.core.schema import Column
-from incremental_assets.core.unfilled import left_by_audit
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.learned import keep_learned
@@ -31,6 +30,7 @@ from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.dialect import Dialect
+from incremental_assets.databases.next_state import confirmed_by
 from incremental_assets.databases.plan import TablePlan, make_plan, undecided
 from incremental_assets.databases.recreated import decided
 from incremental_assets.databases.run_keys import integer_keys, run_keys
@@ -149,7 +149,7 @@ class TableAdapter:
                     rows, now = _rows_now(definition, reader, plan)
                     most = definition.settings.rows_a_window
                     found = audit(rows, lambda: scope.spark, table, now, partitions, request.audit, reader, most)
-                    return replace(plan, audited=found, confirmed=_confirmed(plan, found, partitions))
+                    return replace(plan, audited=found, confirmed=_confirmed(plan, found, request.audit, partitions))
         if plan.action is Action.SKIP:
             return plan
         if plan.applies:
@@ -340,9 +340,10 @@ def _rows_now(definition: TableDefinition, reader: SourceDatabase, plan: TablePl
     return reader.snapshot_rows(plan.in_lake, plan.state.text_columns if plan.state is not None else ()), plan.in_lake
 
 
-def _confirmed(plan: TablePlan, found: Comparison, partitions: Partitions | None) -> TableState | None:
+def _confirmed(plan: TablePlan, found: Comparison, asked: AuditRequest, partitions: Partitions | None) -> TableState | None:
     """The state to store after an audit of a sync that had nothing to do: older rows that it has found equal need no refresh."""
     state = plan.confirmed or plan.state
-    if state is None or state.unfilled is None:
-        return plan.confirmed
-    return replace(state, unfilled=left_by_audit(state.unfilled, found, partitions))
+    if state is None:
+        return None
+    confirmed = confirmed_by(found, asked, state, partitions, plan.changes)
+    return confirmed if confirmed != state else plan.confirmed

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from incremental_assets.core.comparison import RowScope
+from incremental_assets.core.comparison import Comparison, RowScope
 from incremental_assets.core.container import Container
+from incremental_assets.core.counted_changes import CountedChanges
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
-from incremental_assets.core.plan import Action
-from incremental_assets.core.unfilled import Unfilled, left, windows_of_values
+from incremental_assets.core.plan import Action, AuditRequest
+from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, windows_of_values
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
 from incremental_assets.databases.hidden_rows import policies_read
@@ -45,6 +47,7 @@ def next_state(
     # next sync reads the lag window again.
     kept = before.fingerprint if moved.watermark == before.watermark else None
     beside_others = before.loaded and plan.is_of_chosen_partitions
+    relation = source.relation()
     return replace(
         before,
         watermark=moved.watermark,
@@ -63,7 +66,33 @@ def next_state(
         padded=before.padded if beside_others else container.padded or None,
         cut=container.cut if before.cut is None or plan.reports_whole else before.cut,
         read_at=None if container.options.every is None else time.time_ns() // 1000,
-        **relation_after(plan, container, source.relation(), before),
+        changes=_changes_after(plan, container, relation.changes, before),
+        **relation_after(plan, container, relation, before),
+    )
+
+
+def _changes_after(plan: TablePlan, container: Container, now: CountedChanges | None, before: TableState) -> CountedChanges | None:
+    """What to store of the source's counters of changes: nothing is missed once all rows were read.
+
+    A refresh of chosen partitions has met what it met; what else was counted since the last sync is for the next one to say.
+    """
+    if container.strategy is not Strategy.APPEND:
+        return None
+    if before.changes is None or plan.reports_whole:
+        return now
+    return replace(before.changes, is_open=True) if plan.is_of_chosen_partitions else before.changes.read_again(now)
+
+
+def confirmed_by(
+    found: Comparison, asked: AuditRequest, state: TableState, partitions: Partitions | None, now: CountedChanges | None
+) -> TableState:
+    """The state after an audit: older rows that it has found equal need no refresh. ``now``: the counters of changes before it."""
+    is_whole = asked == AuditRequest() and found.equal and found.following is None
+    missed_none = None if now is None else replace(now, missed=0, is_open=False)
+    return replace(
+        state,
+        unfilled=left_by_audit(state.unfilled, found, partitions),
+        changes=missed_none if is_whole and state.changes is not None else state.changes,
     )
 
 

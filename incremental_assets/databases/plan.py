@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from incremental_assets.core.container import Container, WhenRecreated
+from incremental_assets.core.counted_changes import CountedChanges
+from incremental_assets.core.counted_changes import said_of as missed_changes
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.deletes import is_due
 from incremental_assets.core.duration import in_units
@@ -60,6 +62,7 @@ class TablePlan(Plan):
     ``reports_all``: rows of such a container were written of which no event tells the partitions, so that all of these are reported.
     ``doubt``: why the source's table may be another one, in words, so that the rows below the watermark are to be compared first
     (``is_certain``: it is another one). ``proved``: what identified the source's table when that comparison has found it equal.
+    ``changes``: what the source's counters say of updated and deleted rows; None if it was not asked, or does not count.
     """
 
     windows: tuple[Window, ...]
@@ -71,6 +74,7 @@ class TablePlan(Plan):
     doubt: str | None = None
     is_certain: bool = False
     proved: Relation | None = None
+    changes: CountedChanges | None = None
 
     @property
     def reading(self) -> Container:
@@ -158,7 +162,7 @@ def make_plan(
     warnings = [*server_warnings(container, server), *index_warnings(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
-    common = replace(undecided(container, request, head, state, event, warnings), proved=proved)
+    common = replace(undecided(container, request, head, state, event, warnings), proved=proved, changes=relation.changes)
     if container.partitioned_on is not None:
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
@@ -247,7 +251,9 @@ def make_plan(
         reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
         learned = with_commit(state, table, with_point(source, state, table, learned))
-        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
+        missed = state.changes.missed_by(relation.changes) if state is not None and state.changes is not None else 0
+        reason += f"; {missed_changes(container.label, missed)}" if missed else ""
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or missed > 0)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from incremental_assets.core.comparison import HashedRows
 from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
@@ -61,12 +62,14 @@ class Relation:
     ``id``: an id that no other table of the database ever gets; None if there is none, as for views. ``numbers``: the numbers of the
     columns by their names: no other column of the table ever gets one, and a renamed column keeps it. Empty if the source has none.
     ``mark``: another one if the table or a column is another one, and after some other statements, too, so that it raises a doubt and
-    proves nothing; None if there is an id, or nothing like it.
+    proves nothing; None if there is an id, or nothing like it. ``changes``: how many rows were updated or deleted, which tells nothing of
+    what table it is; None if the source does not count.
     """
 
     id: str | None = None
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     mark: str | None = None
+    changes: CountedChanges | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.counted_changes import said_of as missed_changes
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
-from incremental_assets.core.unfilled import left_by_audit, message
+from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
 from incremental_assets.databases.audit import audit, is_audited_here
@@ -27,7 +28,7 @@ from incremental_assets.databases.column_numbers import unknown_numbers
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.hidden_rows import policies_in_force, unknown_policies
 from incremental_assets.databases.left_rows import left_without_key
-from incremental_assets.databases.next_state import next_state, set_back, unfilled_after
+from incremental_assets.databases.next_state import confirmed_by, next_state, set_back, unfilled_after
 from incremental_assets.databases.pieces import is_read_by_key, pieces_of
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.rows import TableRows, may_be_in_files_here, may_be_local
@@ -54,6 +55,9 @@ from incremental_assets.delta.write_batch import AllRows, InWindows, WriteBatch,
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+MISSED_CHANGES = "sync/missed_changes"
+"""The metadata key of the number of changes in the source that append has not met. It is there if there are any."""
 
 
 class TableSync(ContainerSync):
@@ -381,15 +385,24 @@ class TableSync(ContainerSync):
         self._log(f"{self._container.label}: {message_of(found)}")
         last = self._swept.result if self._swept is not None else outcome
         state = self._confirmed(last.named_in(self._written))
-        if state.unfilled != self._written.unfilled:
+        if (state.unfilled, state.changes) != (self._written.unfilled, last.named_in(self._written).changes):
             text = state.to_json(self._container.cursor_type, self._container.partitioned_on)
             set_property(spark, self.table, STATE_PROPERTY, text, last.version)
 
     def _confirmed(self, state: TableState) -> TableState:
         """The state without the older rows that the audit of this sync, if there was one, has found equal to the source's."""
-        if self.result.audited is None:
+        asked, found = self._plan.request.audit, self.result.audited
+        if found is None or asked is None:
             return state
-        return replace(state, unfilled=left_by_audit(state.unfilled, self.result.audited, self.partitions))
+        return confirmed_by(found, asked, state, self.partitions, state.changes)
+
+    def _note_missed(self) -> None:
+        """Warns of changes in the source that append has not met, after the last commit."""
+        changes = self._state.changes if self._state is not None and self._is_last else None
+        missed = changes.missed_by(changes) if changes is not None else 0
+        if missed:
+            self.result.more[MISSED_CHANGES] = missed
+            self.result.warnings.append(missed_changes(self._container.label, missed))
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
@@ -403,6 +416,7 @@ class TableSync(ContainerSync):
         self._state = self._confirmed(outcome.named_in(write_batch.state))
         after = self._state.unfilled
         self._base_version, self._whole = outcome.version, False
+        self._note_missed()
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._source.snapshot_seconds, 3)
         self.result.messages += outcome.evolution.messages()

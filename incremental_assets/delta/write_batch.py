@@ -278,4 +278,5 @@ class WriteResult:
 
     def named_in(self, state: TableState) -> TableState:
         """The state of a table whose rows this commit has left."""
-        return replace(state, data_version=self.data_version, data_commit=self.data_commit)
+        changes = state.changes.met((self.rows_updated or 0) + (self.rows_deleted or 0)) if state.changes is not None else None
+        return replace(state, data_version=self.data_version, data_commit=self.data_commit, changes=changes)

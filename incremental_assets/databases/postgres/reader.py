@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import sql
 
 from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
+from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.history import HistoryPoint
@@ -45,9 +46,17 @@ _BUCKET_TYPES = {
     CursorType.TIMESTAMP_NTZ: "timestamp",
     CursorType.TIMESTAMP: "timestamptz",
 }
+# The counters of updated and deleted rows are those of the table and of all that inherit from it. They begin anew when somebody resets
+# them, and after a crash, which sets the times of the server's own statistics. Those of a replica are its own.
 _RELATION = """
+with recursive parts as (
+  select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
+)
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
-                                     where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
+                                     where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped),
+       (select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()),
+       (select greatest(d.stats_reset, a.stats_reset)::text from pg_stat_database d, pg_stat_archiver a
+        where d.datname = current_database())
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
 _LOOSE = """
@@ -105,8 +114,10 @@ class PostgresReader(PostgresSession):
 
         There is no id of a view: a view that is created anew still shows the same rows.
         """
-        oid, numbers = self._row(_RELATION, {"r": self._regclass()})
-        return Relation(oid if self.container.kind in (Kind.TABLE, Kind.PARTITIONED) else None, numbers or {})
+        oid, numbers, changes, since = self._row(_RELATION, {"r": self._regclass()})
+        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
+            return Relation(None, numbers or {})
+        return Relation(oid, numbers or {}, changes=None if changes is None else CountedChanges(changes, f"{oid} {since}"))
 
     def point(self) -> HistoryPoint | None:
         """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""
