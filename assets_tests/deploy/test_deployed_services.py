@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 TABLES = """
 create table orders (id bigint generated always as identity primary key, note text);
 insert into orders (note) select 'n' from generate_series(1, 500);
+create view slow as select id, pg_sleep(60)::text as waited from generate_series(1, 1) id;
 """
 DATASTORE = """
 type: incremental_assets.PostgresDatastore
@@ -133,8 +134,8 @@ def host(tmp_path: Path, postgres: EmbeddedPostgres, database: str) -> Iterator[
 
 
 def test_what_the_units_start_syncs_and_shows_a_new_table_without_a_restart(host: Host, database: str) -> None:
-    """A team that types what DEPLOY.md says gets services that do not find one another, an empty lake, or a UI that never shows the table
-    which a catalog has found."""
+    """A team that types what DEPLOY.md says gets services that do not find one another, an empty lake, a UI that never shows the table
+    which a catalog has found, or runs that end whenever a catalog has found one."""
     assert "shop/orders" in host.by_hand("catalog", "--json")
     services = [host.service(name) for name in ("code", "daemon", "webserver")]
     try:
@@ -146,6 +147,8 @@ def test_what_the_units_start_syncs_and_shows_a_new_table_without_a_restart(host
         runs = Runs(int(host.variables["DAGSTER_WEBSERVER_PORT"]))
         assert runs.wait(runs.launch("sync_shop__orders")) is DagsterRunStatus.SUCCESS, host.log("code")
         assert compare(database, "orders", str(host.state / "lake" / "shop" / "orders")).equal
+        slow = runs.launch("sync_shop__slow")
+        wait_for(lambda: runs.status(slow) is DagsterRunStatus.STARTED, "the daemon takes the run from its queue", 120)
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("create table later (id int primary key); insert into later values (1), (2)")
         host.by_hand("catalog")
@@ -157,6 +160,8 @@ def test_what_the_units_start_syncs_and_shows_a_new_table_without_a_restart(host
             return bool(launched)
 
         wait_for(is_known, "the webserver loads the project anew", 90)
+        assert runs.status(slow) is DagsterRunStatus.STARTED, "it still reads while the project is loaded anew"
+        assert runs.wait(slow) is DagsterRunStatus.SUCCESS, "a run that was started before goes on"
         assert runs.wait(launched[0]) is DagsterRunStatus.SUCCESS, host.log("code")
         assert compare(database, "later", str(host.state / "lake" / "shop" / "later")).equal
         assert not (host.home / "history").exists(), "Dagster's storage is in PostgreSQL, not in files"
