@@ -149,7 +149,7 @@ def test_a_new_project_is_written_and_deployed_by_one_command(run: Run, tmp_path
     assert [step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step][1:] == ["incremental-assets check"]
 
 
-@pytest.mark.parametrize("name", ['lake"; rm -rf ~', "lake\nUser=root", "../lake", "${HOME}", "9lake", "a" * 31])
+@pytest.mark.parametrize("name", ['lake"; rm -rf ~', "lake\nUser=root", "../lake", "${HOME}", "9lake", "lake_", "a" * 31])
 def test_a_hostile_name_is_refused_before_anything_is_written(run: Run, project: Path, name: str) -> None:
     """A name stands in commands that a shell, systemd and Docker execute."""
     pyproject = project / "pyproject.toml"

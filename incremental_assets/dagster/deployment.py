@@ -43,7 +43,7 @@ OWN = frozenset(
      "DAGSTER_WEBSERVER_READ_ONLY", "INCREMENTAL_ASSETS_UI_HOSTS", LAKE_VARIABLE)
 )  # fmt: skip
 """The variables of ``.env.example`` that every project has."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,29}")
+_NAME = re.compile(r"(?=.{1,30}$)[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]+)*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _LAKE = re.compile(r"(?:[a-z][a-z0-9]*:/)?/[\w./@=+-]+", re.ASCII)
 
@@ -87,7 +87,12 @@ class Written:
 
 def deployment_of(project: Path) -> Deployment:
     """Looks at the project, which this process has entered. Raises ConfigurationError for a name or a lake that no file may have."""
-    name = _checked(location_name(project), _NAME, "code_location_name", "letters, digits, - and _, a letter first, at most 30")
+    name = _checked(
+        location_name(project),
+        _NAME,
+        "code_location_name",
+        "letters and digits with single - or _ between them, a letter first, at most 30",
+    )
     module = str(dg_settings(project).get("code_location_target_module") or f"{dg_settings(project).get('root_module')}.definitions")
     slug = name.lower()
     state = f"/var/lib/{slug}"
