@@ -86,6 +86,12 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -
         time.sleep(0.05)
 
 
+def forget_modules() -> None:
+    """Forgets the modules of a project: each has them under the same names, and a process serves one project."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("definitions", "defs")]:
+        del sys.modules[name]
+
+
 def statements_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that this process sends to PostgreSQL by psycopg from now on, as they are sent."""
     sent: list[str] = []

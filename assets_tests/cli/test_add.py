@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from assets_tests.harness import forget_modules
 from incremental_assets.cli import app
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.yaml_text import comment_text, flow
@@ -57,7 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("COLUMNS", "200")  # in narrower tables, texts are broken into several lines
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    _forget_modules()
+    forget_modules()
 
     def command(*words: str, answer: str | None = None) -> str:
         done = CliRunner().invoke(app, list(words), input=answer, catch_exceptions=True, standalone_mode=False)
@@ -66,13 +67,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         return done.output
 
     yield command
-    _forget_modules()
-
-
-def _forget_modules() -> None:
-    """Each project has its modules under the same names, and a process serves one project."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("definitions", "defs")]:
-        del sys.modules[name]
+    forget_modules()
 
 
 @pytest.fixture

@@ -123,9 +123,10 @@ def test_the_image_has_what_the_services_start(dockerfile: DockerfileParser, com
     copied = [part for name, value in instructions if name == "COPY" for part in value.split()[:-1]]
     for part in copied:
         assert (DEPLOY.parent / part).exists(), part
-    assert {"deploy", "incremental_assets", "deploy/dagster.yaml", "deploy/workspace.yaml", "constraints.txt"} <= set(copied)
+    assert {"deploy", "incremental_assets", "deploy/workspace.yaml", "constraints.txt"} <= set(copied)
     runs = " ".join(value for name, value in instructions if name == "RUN")
     assert "cluster" in runs and "openjdk-17-jre-headless" in runs and "server fetch" in runs
+    assert "incremental-assets init /srv/project --deploy" in runs, "it writes Dagster's instance, which has its storage in PostgreSQL"
     command = next(value for name, value in instructions if name == "CMD")
     assert " ".join(CODE_COMMAND) in command.replace('", "', " ")
     users = [value for name, value in instructions if name == "USER"]

@@ -22,7 +22,7 @@ from deploy.cluster import spark_connect, spark_standalone
 from deploy.cluster.choices import Choices
 from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, answers, end_abandoned, listens
 from deploy.cluster.runs import LOCATION, Runs
-from deploy.cluster.surroundings import REPOSITORY, own_command, plain_environment, program
+from deploy.cluster.surroundings import own_command, plain_environment, program
 from deploy.cluster.topology import (
     BUCKET,
     CODE_COMMAND,
@@ -39,6 +39,7 @@ from deploy.cluster.topology import (
     spark_conf,
 )
 from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.dagster.templates import render
 from incremental_assets.delta.private import private
 from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -272,7 +273,7 @@ class LocalCluster:
         datastore.mkdir(exist_ok=True)
         (datastore / "defs.yaml").write_text(self._datastore, encoding="utf-8")
         private(self._home)
-        shutil.copy(REPOSITORY / "deploy" / "dagster.yaml", self._home / "dagster.yaml")
+        (self._home / "dagster.yaml").write_text(render("dagster.yaml", deployed=True), encoding="utf-8")
         server = {"host": HOST, "port": self.port("code"), "location_name": LOCATION}
         (self._home / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
 

@@ -1,7 +1,7 @@
 """The commands that add datastores to a project, remove them, and rename what they have in the lake: init, add, remove, adopt.
 
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.new_datastore``,
-``dagster.adopt``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.deployment``,
+``dagster.new_datastore``, ``dagster.adopt``).
 """
 
 import os
@@ -34,29 +34,42 @@ Url = Annotated[
     epilog=examples(
         ("init lake", "in the new folder lake"),
         ("init lake --url SHOP_URL", "with a datastore"),
+        ("init --deploy", "what puts this project on a machine"),
     ),
 )
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project, new or without one.")],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", show_default=False, help="The folder of the project, new or without one.")
+    ] = None,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Add the datastore of this URL, as the command add does.")] = None,
     name: Name = None,
     schema: Schema = None,
+    deploy: Annotated[
+        bool,
+        typer.Option("--deploy", help="Write the files that put the project on a machine; DIR may be left out, or be a project already."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="With --deploy: overwrite files that are there and say something else.")] = False,
 ) -> None:
-    """Write a minimal project that works at once; with --url, one that has a datastore."""
-    from incremental_assets.dagster.scaffold import write_project
+    """Write a minimal project that works at once; with --url, one that has a datastore; with --deploy, what puts it on a machine.
+
+    With --deploy: an image and a compose file, units of systemd, the variables that the project needs, a workflow that checks it, and
+    DEPLOY.md, which says what to do with them. What is there already stays as it is.
+    """
+    from incremental_assets.dagster.project import is_project
 
     if url is None and (name is not None or schema is not None):
         raise ConfigurationError("--name and --schema go with --url.")
-    for path in write_project(directory):
-        say(f"wrote {path}")
-    if url is not None:
-        try:
-            _add(directory, url, name, schema, ((), ()), as_json=False)
-        except SyncError:
-            said = {"--name": name, "--schema": schema}
-            words = ["incremental-assets", "add", "URL", *(word for option, value in said.items() if value for word in (option, value))]
-            say(f"the project is there, and has no datastore. Add it: cd {shlex.quote(str(directory))} && {shlex.join(words)}")
-            raise
+    if force and not deploy:
+        raise ConfigurationError("--force goes with --deploy.")
+    if directory is None and not deploy:
+        raise ConfigurationError("name the folder of the project: incremental-assets init DIR")
+    is_there = directory is None or is_project(directory)
+    if is_there and url is not None and deploy:
+        raise ConfigurationError("the project is there already. Add its datastore first: incremental-assets add URL")
+    if directory is not None and not (deploy and is_there):
+        _init(directory, url, name, schema)
+    if deploy:
+        _deploy(enter(directory), force)
 
 
 @app.command(
@@ -107,6 +120,34 @@ def remove(
         typer.confirm(f"Delete the defs.yaml of {store.name}? Its Delta tables stay in the lake.", abort=True, err=True)
     for line in remove_datastore(project, store.name):
         say(line)
+
+
+def _init(directory: Path, url: str | None, name: str | None, schema: str | None) -> None:
+    from incremental_assets.dagster.scaffold import write_project
+
+    for path in write_project(directory):
+        say(f"wrote {path}")
+    if url is not None:
+        try:
+            _add(directory, url, name, schema, ((), ()), as_json=False)
+        except SyncError:
+            said = {"--name": name, "--schema": schema}
+            words = ["incremental-assets", "add", "URL", *(word for option, value in said.items() if value for word in (option, value))]
+            say(f"the project is there, and has no datastore. Add it: cd {shlex.quote(str(directory))} && {shlex.join(words)}")
+            raise
+
+
+def _deploy(project: Path, force: bool) -> None:
+    from incremental_assets.dagster.deployment import deployment_of, write_deployment
+
+    done = write_deployment(project, deployment_of(project), force=force)
+    for path in done.written:
+        say(f"wrote {path}")
+    for path in done.kept:
+        say(f"kept {path}: it says something else; --force overwrites it")
+    if not done.written and not done.kept:
+        say("all files are there, and as they would be written")
+    say("next, on the machine: cp .env.example .env, fill it in, and go on as DEPLOY.md says")
 
 
 def _add(

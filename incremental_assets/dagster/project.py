@@ -37,6 +37,7 @@ PROJECT_VARIABLE = "INCREMENTAL_ASSETS_PROJECT"
 """The environment variable with the folder of the project that this process and its children serve."""
 RELOADS_VARIABLE = "INCREMENTAL_ASSETS_RELOADS"
 """The environment variable that ``incremental-assets dev`` sets for the processes that it starts."""
+_VARIABLE = re.compile(r"""\benv(?:\.|\s*[\[(]\s*["'])([A-Za-z_]\w*)""", re.ASCII)
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 """The environment variable with the folder or URL of the lake."""
 
@@ -113,7 +114,7 @@ def find_project(start: Path | None = None) -> Path:
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
-        if _is_project(folder):
+        if is_project(folder):
             return folder
     raise ConfigurationError(
         f"no project found in {here} or above it (a pyproject.toml with [tool.dg]). Name one with --project DIR, or make one: "
@@ -121,7 +122,8 @@ def find_project(start: Path | None = None) -> Path:
     )
 
 
-def _is_project(folder: Path) -> bool:
+def is_project(folder: Path) -> bool:
+    """Whether the folder is itself the root of a dg project."""
     pyproject = folder / "pyproject.toml"
     return (folder / "dg.toml").exists() or (pyproject.exists() and "[tool.dg" in pyproject.read_text(encoding="utf-8"))
 
@@ -178,16 +180,25 @@ def _note_stores(project: Path) -> None:
     """
     keep_in(dagster_home(project) / _SEEN)
     found = {kind for kind in os.environ.get(STORES, "").split(",") if kind}
-    for folder in (project / "defs", project / "src"):
-        for file in folder.glob("**/defs.yaml"):
-            try:
-                text = re.sub(r"(?m)(^|\s)#.*", "", file.read_text(encoding="utf-8", errors="replace"))
-            except OSError:
-                continue  # who loads it says so
-            named = [os.environ.get(name, "") for name in re.findall(r"\benv\.(\w+)", text)]
-            found.update(stores_in("\n".join([text, *named])))
+    for text in defs_texts(project).values():
+        found.update(stores_in("\n".join([text, *(os.environ.get(name, "") for name in named_variables(text))])))
     if found:
         os.environ[STORES] = ",".join(sorted(found))
+
+
+def defs_texts(project: Path) -> Mapping[Path, str]:
+    """The texts of all ``defs.yaml`` of the project, without comments. A file that cannot be read is left out: who loads it says so."""
+    found: dict[Path, str] = {}
+    for folder in (project / "defs", project / "src"):
+        for file in sorted(folder.glob("**/defs.yaml")):
+            with contextlib.suppress(OSError):
+                found[file] = re.sub(r"(?m)(^|\s)#.*", "", file.read_text(encoding="utf-8", errors="replace"))
+    return found
+
+
+def named_variables(text: str) -> Sequence[str]:
+    """The environment variables that a YAML file refers to: ``{{ env.X }}``, ``{{ env["X"] }}`` or ``{{ env("X", …) }}``."""
+    return list(dict.fromkeys(_VARIABLE.findall(text)))
 
 
 def _furnish(config: Path, target: Path) -> None:
@@ -223,7 +234,7 @@ def dagster_home(project: Path | None = None) -> Path:
     if not named:
         return (project or current_project()) / HOME
     home = Path(named).resolve()
-    return home / HOME if _is_project(home) else home
+    return home / HOME if is_project(home) else home
 
 
 def lake_root(project: Path | None = None) -> str:

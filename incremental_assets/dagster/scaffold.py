@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.templates import render
 
 _PYPROJECT = """\
 [project]
@@ -68,7 +69,6 @@ def write_project(directory: Path) -> list[Path]:
 
     Raises ConfigurationError, before anything is written, where ``directory`` is a file or where one of the project's files exists already.
     """
-    own = Path(__file__).resolve().parent / "dagster.yaml"
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-_") or "project"
     files = {
         "pyproject.toml": _PYPROJECT.format(name=name),
@@ -76,7 +76,7 @@ def write_project(directory: Path) -> list[Path]:
         "defs/__init__.py": "",
         "defs/README.txt": _EXAMPLE,
         "workspace.yaml": _WORKSPACE.format(name=name),
-        "dagster.yaml": own.read_text(encoding="utf-8"),
+        "dagster.yaml": render("dagster.yaml", deployed=False),
         ".gitignore": _IGNORE,
     }
     if directory.exists() and not directory.is_dir():
