@@ -213,13 +213,15 @@ def test_the_page_about_testing_does_what_it_says(fresh: Path, database: str) ->
     """Its commands are copied into the files of a CI, where nobody looks at what they print as long as they are green."""
     page = Path(__file__).resolve().parent.parent.parent / "docs" / "testing-your-project.md"
     [(_, yaml)] = [block for block in blocks(page) if block[0] == "yaml"]
-    write(fresh, "shop", yaml)
+    with_default = """schedule: "{{ env('SHOP_SCHEDULE', '0 * * * *') }}\""""
+    assert with_default in page.read_text(encoding="utf-8") and 'schedule: "0 * * * *"' in yaml
+    write(fresh, "shop", yaml.replace('schedule: "0 * * * *"', with_default))
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table orders (id bigint primary key)")
     own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]), "COLUMNS": "300"}
     environment = {**os.environ, **own, "PYTHONPATH": str(page.parent.parent), "SPARK_REMOTE": "sc://127.0.0.1:1"}
     calls = [line for kind, text in blocks(page) if kind == "sh" for line in text.splitlines()]
-    assert len(calls) == 4 and calls[0] == "incremental-assets check"
+    assert len(calls) == 4 and calls[3].startswith("SHOP_SCHEDULE=") and calls[0] == "incremental-assets check"
     for number, call in enumerate(calls):
         url = {} if number in (0, 3) else {"SHOP_URL": database}
         done = subprocess.run(
