@@ -19,9 +19,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial.md"
 NOT_RUN = ("python3 -m venv", "pip install", "export SHOP_URL=")
 
 
-def blocks() -> list[tuple[str, str]]:
-    """The language and the text of the blocks of the page, in their order."""
-    return re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.S | re.M)
+def blocks(page: Path = PAGE) -> list[tuple[str, str]]:
+    """The language and the text of the blocks of a page, in their order."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.S | re.M)
 
 
 def expect(wanted: str, printed: str) -> None:

@@ -22,10 +22,13 @@ from incremental_assets.dagster import catalog_command
 from incremental_assets.dagster.alerts.problems import Problem
 from incremental_assets.dagster.alerts.problems import Severity as AlertSeverity
 from incremental_assets.dagster.current_problems import _record
+from incremental_assets.dagster.defs_files import YamlPlace
 from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.metadata import as_metadata, line
 from incremental_assets.dagster.operations import operations
 from incremental_assets.dagster.partitions import container_key
+from incremental_assets.dagster.project_check import _Checked
+from incremental_assets.dagster.project_check import _record as _checked_record
 from incremental_assets.dagster.quality import command
 from incremental_assets.dagster.quality.summary import ScanSummary, line_of
 from incremental_assets.dagster.runner import SyncOptions
@@ -115,6 +118,11 @@ def test_a_line_of_status_has_the_documented_fields(folder: Callable[..., Folder
 
 def test_a_line_of_alerts_has_the_documented_fields() -> None:
     same("alerts", _record("shop/orders sync", Problem(AlertSeverity.FAILURE, "shop/orders: the last sync has failed")))
+
+
+def test_a_line_of_check_has_the_documented_fields(tmp_path: Path) -> None:
+    place = YamlPlace(tmp_path / "defs.yaml", "attributes: {name: shop}", 0)
+    same("check", _checked_record(_Checked(place.file, "PostgresDatastore", problems=["it is wrong"], place=place), tmp_path))
 
 
 def test_a_line_of_anomalies_has_the_documented_fields() -> None:

@@ -337,7 +337,7 @@ def test_the_column_may_be_named_after_the_container_was_made(project: MakeProje
         ({"partition_by": {"column": "note"}}, {}, "is text. Choose a date, timestamp or integer column"),
         ({"partition_by": {"column": "updated_at"}}, {}, "names the identifier 'updated_at' itself"),
         ({"partition_by": {"column": "o_orderdate", "every": "hour"}}, {}, "a date cannot be partitioned by hour"),
-        ({"partition_by": {"column": "o_orderdate", "every": "year"}}, {}, "is one of hour, day, week, month, not 'year'"),
+        ({"partition_by": {"column": "o_orderdate", "every": "year"}}, {}, "partition_by is one of hour, day, week, month for a time"),
         ({"start": "2026-01-01"}, {}, "start leaves rows out by updated_at"),
         ({}, {"on_null": "exclude"}, "on_null: exclude leaves rows out by updated_at"),
         ({}, {"partition_by": "month"}, "partition_by is in incremental and in containers"),

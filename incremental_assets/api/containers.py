@@ -7,12 +7,15 @@ from datetime import datetime, timezone
 from http import HTTPStatus
 from typing import Any
 
+from starlette.responses import PlainTextResponse, Response
+
 from incremental_assets.api.history import page
 from incremental_assets.api.incremental_field import set_incremental_field
 from incremental_assets.api.payloads import ContainersQuery, FieldBody
 from incremental_assets.api.problems import Problem
 from incremental_assets.api.workspace import ApiWorkspace
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.dagster.figures import prometheus_text
 from incremental_assets.dagster.loading import Datastore, find_datastore
 from incremental_assets.dagster.status import status_lines
 
@@ -33,6 +36,13 @@ def container(workspace: ApiWorkspace, id: str) -> dict[str, Any]:
     _, definition = _find(workspace, id)
     status = status_lines(workspace.instance, [definition], datetime.now(timezone.utc))[0]
     return {**_record(definition), "status": {name: value for name, value in status.items() if name != "container"}}
+
+
+def metrics(workspace: ApiWorkspace) -> Response:
+    """The figures of all containers, in Prometheus' text format."""
+    chosen = [definition for store in workspace.datastores() for definition in store.definitions]
+    text = prometheus_text(status_lines(workspace.instance, chosen, datetime.now(timezone.utc)))
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 def set_field(workspace: ApiWorkspace, id: str, body: FieldBody, keep: bool) -> dict[str, Any]:

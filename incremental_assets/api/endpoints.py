@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from incremental_assets.api import operations
-from incremental_assets.api.containers import container, containers, set_field
+from incremental_assets.api.containers import container, containers, metrics, set_field
 from incremental_assets.api.history import find, operation, page_of
 from incremental_assets.api.payloads import Body, ContainersQuery, FieldBody, RunBody, RunsQuery
 from incremental_assets.api.problems import Problem, invalid
@@ -70,6 +70,8 @@ ENDPOINTS = (
              lambda w, id, _: container(w, id), answer="Container"),
     Endpoint("PUT", _CONTAINER, "Set the incremental field in the YAML: the whole entry.",
              lambda w, id, body: set_field(w, id, body, keep=False), body=FieldBody, answer="Container"),
+    Endpoint("GET", "/metrics", "Show the figures of all containers, in Prometheus' text format.",
+             lambda w, id, _: metrics(w), answer=""),
     Endpoint("PATCH", _CONTAINER, "Change the incremental field in the YAML: what is not sent stays.",
              lambda w, id, body: set_field(w, id, body, keep=True), body=FieldBody, answer="Container"),
 )  # fmt: skip
@@ -93,6 +95,8 @@ def _handler(endpoint: Endpoint, workspace: ApiWorkspace) -> Callable[[Request],
             except ValidationError as error:
                 return invalid(error, "body")
         answer = await run_in_threadpool(endpoint.work, workspace, request.path_params.get("id", ""), given)
+        if isinstance(answer, Response):
+            return answer
         return Response(status_code=endpoint.status) if answer is None else JSONResponse(answer, endpoint.status)
 
     return handle

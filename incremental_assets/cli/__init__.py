@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 # Importing these modules registers their commands with ``app``.
-from incremental_assets.cli import api, audit, capture, datastores, export, moving, project, publish, quality, show, status
+from incremental_assets.cli import api, audit, capture, check, datastores, export, moving, project, publish, quality, show, status
 from incremental_assets.cli.app import app
 from incremental_assets.cli.terminal import say
 from incremental_assets.core.collector import collect_less_often
@@ -22,7 +22,22 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.spark.embedded.launch import SparkUnavailable
 
 _INTERRUPTED = 130
-__all__ = ["api", "app", "audit", "capture", "datastores", "export", "main", "moving", "project", "publish", "quality", "show", "status"]
+__all__ = [
+    "api",
+    "app",
+    "audit",
+    "capture",
+    "check",
+    "datastores",
+    "export",
+    "main",
+    "moving",
+    "project",
+    "publish",
+    "quality",
+    "show",
+    "status",
+]
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
+from incremental_assets.core.errors import ConfigurationError
 
 _COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
 
@@ -21,6 +22,7 @@ _COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit"
     epilog=examples(
         ("status", "all containers"),
         ("status shop --watch 5", "again every 5 seconds"),
+        ("status --prometheus", "for a file that Prometheus' node_exporter reads"),
     ),
 )
 def status(
@@ -30,16 +32,20 @@ def status(
         float | None, typer.Option("--watch", metavar="SECONDS", min=0.5, help="Shows it again every so many seconds, until interrupted.")
     ] = None,
     as_json: Json = False,
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="Prints the figures once, in Prometheus' text format.")] = False,
     project_dir: Project = None,
 ) -> None:
     """Show how each container is: its last sync, watermark and lag, open anomalies, last audit, and next tick.
 
     ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the sources nor the tables are asked.
     """
+    from incremental_assets.dagster.figures import prometheus_text
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
     from incremental_assets.dagster.status import status_lines
 
+    if prometheus and (as_json or watch is not None):
+        raise ConfigurationError("--prometheus prints the figures once, in a format of its own: leave --json and --watch out.")
     project = enter(project_dir)
     datastores = load_datastores(project)
     expect_catalogs(datastores, selection)
@@ -49,6 +55,10 @@ def status(
         def lines() -> list[dict[str, Any]]:
             return status_lines(instance, chosen, datetime.now(timezone.utc))
 
+        if prometheus:
+            for one in prometheus_text(lines()).removesuffix("\n").split("\n"):
+                line(one)
+            return
         if as_json:
             while True:
                 for record in lines():

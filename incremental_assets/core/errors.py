@@ -4,6 +4,9 @@ Belongs here: the exceptions that any package of the project may raise, and reme
 exceptions are shown (``cli``) or recorded (``dagster``).
 """
 
+import contextlib
+from collections.abc import Callable, Generator
+
 
 class SyncError(Exception):
     """The base class of all errors that are meant for users: the message is complete without a stack trace."""
@@ -19,6 +22,24 @@ class MisfitError(ConfigurationError):
     def __init__(self, container: str, message: str) -> None:
         super().__init__(message)
         self.container = container
+
+
+Refuse = Callable[[ConfigurationError], None]
+"""What is done with an error of a part of the YAML: it is raised (``raise_it``), or collected, and the other parts go on."""
+
+
+def raise_it(error: ConfigurationError) -> None:
+    """Raises the error: the first part that is wrong ends all."""
+    raise error
+
+
+@contextlib.contextmanager
+def refused_to(refuse: Refuse) -> Generator[None, None, None]:
+    """Hands a ConfigurationError of the block to ``refuse``."""
+    try:
+        yield
+    except ConfigurationError as error:
+        refuse(error)
 
 
 class ContainerMissing(SyncError):

@@ -30,6 +30,26 @@ class Granularity(str, Enum):
     MONTH = "month"
 
 
+def expect_partition_by(label: str, partition_by: str | int | None, is_time: bool | None) -> None:
+    """Raises ConfigurationError if the YAML's ``partition_by`` cannot cut the axis of an identifier; None is the default, which can.
+
+    ``label``: the container's name, for messages. ``is_time``: whether the identifier is a time; None: that is not known.
+    """
+    words = [granularity.value for granularity in Granularity]
+    if partition_by is None or (is_time is not False and partition_by in words):
+        return
+    # A bool is an int for Python.
+    is_width = isinstance(partition_by, int) and not isinstance(partition_by, bool) and partition_by > 0
+    if is_time is not True and (is_width or partition_by == "batch"):
+        return
+    of_time, of_integer = f"one of {', '.join(words)}", "a positive width or 'batch'"
+    if is_time is None:
+        wanted = f"is {of_time} for a time, and {of_integer} for an integer"
+    else:
+        wanted = f"of a time identifier is {of_time}" if is_time else f"of an integer identifier is {of_integer}"
+    raise ConfigurationError(f"{label}: partition_by {wanted}, not {partition_by!r}.")
+
+
 def floor_to(cursor_type: CursorType, granularity: Granularity, value: int) -> int:
     """The start of the hour, day, week or month in which ``value`` lies, in the same units. A week begins on Sunday, as in Dagster.
 

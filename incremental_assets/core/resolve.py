@@ -31,7 +31,7 @@ from incremental_assets.core.identifier_types import identifier_cursor_type
 from incremental_assets.core.lag import SafetyLag, safety_lag
 from incremental_assets.core.names import nearest
 from incremental_assets.core.partition_column import partition_axis
-from incremental_assets.core.partitions import Granularity, default_granularity, floor_to, next_start
+from incremental_assets.core.partitions import Granularity, default_granularity, expect_partition_by, floor_to, next_start
 
 DEFAULT_WIDTH_PARTITIONS = 100
 """The default width of integer partitions divides the first span of a table into about so many partitions, at most."""
@@ -269,33 +269,21 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
 def _partitioning(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
     """``identifier``: what the partitions are windows of."""
     cursor_type = identifier.cursor_type
+    expect_partition_by(label, partition_by, cursor_type.is_time)
     first, last = _parsed(cursor_type, table.first), _parsed(cursor_type, table.last)
     if identifier.start is not None:
         first = identifier.start
     if not cursor_type.is_time:
         if partition_by == "batch":
             return Partitioning(width=1, batch=True)
-        if isinstance(partition_by, int) and partition_by > 0:
+        if isinstance(partition_by, int):
             return Partitioning(width=partition_by)
-        if partition_by is not None:
-            raise ConfigurationError(
-                f"{label}: partition_by of an integer identifier is a positive width or 'batch', not {partition_by!r}."
-            )
         span = table.span if table.span is not None else (last or 0) - (first or 0)
         return Partitioning(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
     now = today * cursor_type.steps_per_day
     first = min(now, first) if first is not None else now
-    if partition_by is None:
-        granularity = default_granularity(
-            cursor_type, first, now
-        )  # up to today and not to the last row: Dagster's calendar goes on until today
-    else:
-        try:
-            granularity = Granularity(partition_by)
-        except ValueError:
-            raise ConfigurationError(
-                f"{label}: partition_by of a time identifier is one of {', '.join(g.value for g in Granularity)}, not {partition_by!r}."
-            ) from None
+    # Up to today and not to the last row: Dagster's calendar goes on until today.
+    granularity = default_granularity(cursor_type, first, now) if partition_by is None else Granularity(partition_by)
     if granularity is Granularity.HOUR and cursor_type is CursorType.DATE:
         raise ConfigurationError(f"{label}: a date cannot be partitioned by hour; write day, week or month.")
     if partition_by is None and identifier.start is None:

@@ -5,16 +5,19 @@ Belongs here: reading and writing it where Dagster's own loading of state-backed
 """
 
 import contextlib
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 from dagster._core.storage.defs_state.base import DefsStateStorage
 from dagster.components import DefsStateConfig
-from dagster.components.utils.project_paths import get_local_state_path
+from dagster.components.utils import project_paths
+from dagster.components.utils.project_paths import get_defs_module_path_for_project, get_local_state_path
 from dagster_shared.serdes.objects.models.defs_state_info import LOCAL_STATE_VERSION, DefsStateManagementType
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
@@ -25,6 +28,19 @@ from incremental_assets.core.errors import ConfigurationError
 LOCK_SECONDS = 600.0
 """How long a catalog operation waits for another one of the same datastore."""
 _FINISHED = TypeAdapter(dict[str, Known])
+
+
+@contextlib.contextmanager
+def read_from_a_copy(project: Path) -> Iterator[None]:
+    """Within the block, catalogs in files of the project are read from a copy elsewhere.
+
+    Dagster makes a folder wherever it looks for a component's state; so nothing is written into the project, which may be read-only.
+    """
+    state = get_defs_module_path_for_project(project) / project_paths._LOCAL_DEFS_STATE_DIR
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(project_paths, "_LOCAL_DEFS_STATE_DIR", folder):
+        if state.is_dir():
+            shutil.copytree(state, folder, dirs_exist_ok=True)
+        yield
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from dagster.components import DefsStateConfig, ResolvedDefsStateConfig
@@ -20,7 +20,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.operation import CatalogOptions, CatalogResult, take_catalog
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.errors import ConfigurationError, LakeError
+from incremental_assets.core.errors import ConfigurationError, LakeError, Refuse, raise_it
 from incremental_assets.core.evidence import ListedContainer, TableProfile
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.catalog_store import CatalogStore
@@ -36,6 +36,9 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
 
     name: str
     defs_state: ResolvedDefsStateConfig
+    stand_ins: ClassVar[Mapping[str, str]] = {}
+    """By attribute, a well-formed address that leads nowhere: it stands for variables that are not set, where the YAML is checked without
+    its source. ``{schema}`` is the schema that the entries name."""
 
     @property
     @abstractmethod
@@ -47,8 +50,9 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
 
     @abstractmethod
-    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]:
-        """The containers of the catalog, as the YAML configures them. Raises ConfigurationError where the YAML does not fit the catalog."""
+    def definitions(self, catalog: Catalog, refuse: Refuse = raise_it) -> Sequence[ContainerDefinition]:
+        """The containers of the catalog, as the YAML configures them. ``refuse`` is called with a ConfigurationError for each part of the
+        YAML that does not fit the catalog. Raises ConfigurationError for an invalid YAML."""
 
     @abstractmethod
     def declarations(self) -> CatalogDeclarations:

@@ -1,4 +1,4 @@
-"""Finds the ``defs.yaml`` that defines a datastore.
+"""Finds the ``defs.yaml`` of a project, and the one that defines a datastore.
 
 Belongs here: which file it is, and which of its documents. Does not belong: changing it (``new_datastore``, ``api.yaml_entry``).
 """
@@ -19,6 +19,11 @@ class YamlPlace:
     text: str
     document: int
     components: int = 1
+
+
+def defs_files(folder: Path) -> list[Path]:
+    """The files below the folder that define components."""
+    return sorted(path for path in folder.glob("**/defs.y*ml") if path.is_file())
 
 
 def place_of(folder: Path, datastore: str) -> YamlPlace:

@@ -26,6 +26,7 @@ from incremental_assets.dagster.collisions import collisions
 from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.project import dg_settings, loaded_components, only_containers
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.dagster.yaml_lines import placed
 from incremental_assets.dagster.yaml_trouble import unset_variables, yaml_trouble
 
 _Component = TypeVar("_Component", bound=dg.Component)
@@ -94,28 +95,42 @@ def load_project(project: Path) -> LoadedProject:
 
     Raises ConfigurationError where the YAML is invalid, or where two datastores have the same name.
     """
-    code_location, _ = _target(project)
-    module = importlib.import_module(code_location)  # it may set variables that the YAML refers to
-    tree: dg.ComponentTree | None = None
+    tree = component_tree(project)
     try:
-        prepare = getattr(module, "prepare", None)
-        if prepare is not None:
-            prepare()
-        tree = dg.ComponentTree.for_project(project)
         with collector_paused():
             components = tree.get_all_components(CataloguedComponent)
     except SyncError:
         raise
     except Exception as error:
-        raise ConfigurationError(yaml_trouble(error, tree.defs_module_path if tree is not None else project)) from error
+        raise ConfigurationError(yaml_trouble(error, tree.defs_module_path)) from error
     names = [component.name for component in components]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
+    expect_own_names(names, names)
     with collector_paused():
         loaded = LoadedProject(project, [_load(project, component) for component in components], tree)
         refuse_collisions(loaded.datastores)
         return loaded
+
+
+def component_tree(project: Path) -> dg.ComponentTree:
+    """The components of the project, none of which is loaded yet. Raises ConfigurationError where its own code cannot be imported."""
+    code_location, _ = _target(project)
+    module = importlib.import_module(code_location)  # it may set variables that the YAML refers to
+    try:
+        prepare = getattr(module, "prepare", None)
+        if prepare is not None:
+            prepare()
+        return dg.ComponentTree.for_project(project)
+    except SyncError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(yaml_trouble(error, project)) from error
+
+
+def expect_own_names(all_names: Sequence[str], names: Sequence[str]) -> None:
+    """Raises ConfigurationError for one of ``names`` that several datastores of the project have."""
+    for name in names:
+        if all_names.count(name) > 1:
+            raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
 
 
 def refuse_collisions(datastores: Sequence[Datastore]) -> None:
@@ -136,21 +151,23 @@ def _load(project: Path, component: CataloguedComponent) -> Datastore:
     try:
         component.settings()  # raises ConfigurationError for an invalid YAML, even if there is no catalog yet
     except ConfigurationError as error:
-        unset = _unset_variables(project, component.name)
-        raise (ConfigurationError(f"{error} Not set here: {', '.join(unset)}.") if unset else error) from error
+        raise _placed(project, component.name, error, names_unset=True) from error
     catalog = _stored(component.store(project))
     try:
         return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
     except ConfigurationError as error:  # the YAML may name a table that is newer than the catalog
-        return Datastore(component, catalog, [], misfit=error)
+        return Datastore(component, catalog, [], misfit=_placed(project, component.name, error))
 
 
-def _unset_variables(project: Path, name: str) -> list[str]:
-    """The environment variables that the YAML of a datastore refers to, and that are not set."""
+def _placed(project: Path, name: str, error: ConfigurationError, *, names_unset: bool = False) -> ConfigurationError:
+    """The error with file and line, as far as they are known. ``names_unset``: with the variables that the YAML refers to, and that are not
+    set."""
     try:
-        return unset_variables(place_of(dg.ComponentTree.for_project(project).defs_module_path, name).file)
+        place = place_of(dg.ComponentTree.for_project(project).defs_module_path, name)
     except ConfigurationError:
-        return []  # its name is a template
+        return error  # its name is a template
+    unset = unset_variables(place.file) if names_unset else []
+    return ConfigurationError(placed(str(error), place, name) + (f" Not set here: {', '.join(unset)}." if unset else ""))
 
 
 def _stored(store: CatalogStore) -> Catalog | None:
@@ -213,14 +230,14 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
         run = run_catalog(datastore.component, datastore.definitions, instance, started_by="sync")
     except ConfigurationError as error:
         if datastore.catalog is None or datastore.misfit is not None:
-            raise
+            raise _placed(project, datastore.name, error) from error
         progress(str(error))
         return
     except SyncError as error:
         datastore.trouble = error
         return
     if run.refused is not None and (datastore.catalog is None or datastore.misfit is not None):
-        raise run.refused
+        raise _placed(project, datastore.name, run.refused)
     if run.refused is not None:
         progress(str(run.refused))  # a container that does not fit any more fails with its own message; the others are synced
     elif run.failure is not None:

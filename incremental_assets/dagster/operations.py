@@ -5,7 +5,7 @@ starting an operation.
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import dagster as dg
@@ -15,6 +15,7 @@ from incremental_assets.dagster.catalog_asset import TAG
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.dagster.quality.evaluations import RETAINED
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
 from incremental_assets.dagster.run_origin import schedule_of, started_by
 
@@ -62,12 +63,30 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
 
 
 def sync_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
-    """As ``operation_of``, for the run of a container's sync; the result is ``warning`` where it has succeeded and its message warns."""
-    events = _events(instance, record.dagster_run.run_id)
+    """As ``operation_of``, for the run of a container's sync, with its figures (None: it has not told them).
+
+    The result is ``warning`` where it has succeeded and its message warns.
+    """
+    events = _events(instance, record.dagster_run.run_id, _MESSAGE_EVENTS | {dg.DagsterEventType.ASSET_CHECK_EVALUATION})
     found = _operation(record, events)
-    kept = (event for event in events if event.is_step_materialization or event.is_asset_observation)
-    warns = any(_values(event).get("sync/status") == "warning" for event in kept)
-    return found | {"result": "warning"} if warns and found["result"] == "success" else found
+    told = [_values(event) for event in events if event.is_step_materialization or event.is_asset_observation]
+    warns = any(values.get("sync/status") == "warning" for values in told)
+    return found | _figures(events, told) | ({"result": "warning"} if warns and found["result"] == "success" else {})
+
+
+def _figures(events: Sequence[dg.DagsterEvent], told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of a sync. ``told``: the metadata of its events about the asset."""
+    values: dict[str, Any] = {name: value for one in told for name, value in one.items()}
+    scan = summary_in(events)
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    evaluations = [event.asset_check_evaluation_data for event in events if event.event_type is kind]
+    retained = [plain(one.metadata).get("capture/retained_bytes") for one in evaluations if one.check_name == RETAINED]
+    return {
+        "rows": values.get("dagster/row_count"),
+        **{f"rows_{what}": values.get(f"sync/rows_{what}") for what in ("read", "inserted", "updated", "deleted")},
+        "failed_checks": None if scan is None else scan["failed"] + scan["errored"],
+        "retained_bytes": next((one for one in reversed(retained) if one is not None), None),
+    }
 
 
 def _operation(record: dg.RunRecord, events: Sequence[dg.DagsterEvent]) -> dict[str, Any]:
@@ -117,8 +136,8 @@ def _options(run: dg.DagsterRun) -> dict[str, Any]:
     return options
 
 
-def _events(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
-    return [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_MESSAGE_EVENTS) if entry.dagster_event is not None]
+def _events(instance: dg.DagsterInstance, run_id: str, types: Set[dg.DagsterEventType] = _MESSAGE_EVENTS) -> list[dg.DagsterEvent]:
+    return [entry.dagster_event for entry in instance.all_logs(run_id, of_type=set(types)) if entry.dagster_event is not None]
 
 
 def _values(event: dg.DagsterEvent) -> dict[str, Any]:

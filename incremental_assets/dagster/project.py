@@ -152,13 +152,18 @@ def serve_project(project: Path) -> None:
             sys.path.insert(0, str(folder))
 
 
+def read_project(project: Path) -> None:
+    """Prepares this process to read the project's YAML, with its ``.env`` by Dagster's own rules. Nothing is written."""
+    serve_project(project)
+    os.environ.update(get_env_var_dict(str(project)))
+
+
 def enter_project(project: Path) -> None:
     """Prepares this process, and those that it starts, for the project.
 
-    It reads the project's ``.env`` by Dagster's own rules, sets DAGSTER_HOME, and writes a ``dagster.yaml`` into that folder.
+    It does what ``read_project`` does, sets DAGSTER_HOME, and writes a ``dagster.yaml`` into that folder.
     """
-    serve_project(project)
-    os.environ.update(get_env_var_dict(str(project)))
+    read_project(project)
     home = dagster_home(project)
     # A DAGSTER_HOME that a user has made elsewhere keeps its access rights.
     if home == project / HOME or not home.exists():

@@ -28,6 +28,8 @@ from incremental_assets.quality.records import LastAudit, Records
 
 _RUNS = 20
 """Among how many of a container's newest runs its last sync is looked for: the others are scans, profiles and audits."""
+_FIGURES = ("rows", "rows_read", "rows_inserted", "rows_updated", "rows_deleted", "failed_checks", "retained_bytes")
+"""Which figures of its last sync a record has."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -69,7 +71,7 @@ def _line(
 ) -> dict[str, Any]:
     container = definition.container
     label = container.label
-    last = _last_sync(instance, label)
+    last, succeeded = _last_sync(instance, label)
     ended = None if last is None else last["end_time"]
     event = events[label]
     watermark = event.watermark if event is not None else None
@@ -88,14 +90,18 @@ def _line(
         "audit": None if audit is None else "different" if audit.different else "equal",
         "audited_at": None if audit is None else audit.at.isoformat(timespec="milliseconds"),
         "next_tick": _next_tick(definition, now),
+        "success_age_seconds": None if succeeded is None else round(now.timestamp() - succeeded),
+        **{name: None if last is None else last[name] for name in _FIGURES},
     }
 
 
-def _last_sync(instance: dg.DagsterInstance, label: str) -> dict[str, Any] | None:
-    """The newest sync of the container as an operation; None if there is none among its newest runs."""
+def _last_sync(instance: dg.DagsterInstance, label: str) -> tuple[dict[str, Any] | None, float | None]:
+    """The newest sync of the container as an operation, and when its newest successful one ended, in seconds since 1970 UTC; None if there
+    is none among its newest runs."""
     found = instance.get_run_records(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=_RUNS)
-    newest = next((record for record in found if is_sync(record.dagster_run)), None)
-    return None if newest is None else sync_of(instance, newest)
+    syncs = [record for record in found if is_sync(record.dagster_run)]
+    succeeded = next((record.end_time for record in syncs if record.dagster_run.is_success), None)
+    return (sync_of(instance, syncs[0]) if syncs else None), succeeded
 
 
 def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: datetime, zone: str) -> int | None:

@@ -21,6 +21,8 @@ import incremental_assets
 from incremental_assets.core.errors import SyncError
 from incremental_assets.core.names import nearest
 from incremental_assets.core.yaml_text import TEMPLATE
+from incremental_assets.dagster.defs_files import defs_files
+from incremental_assets.dagster.yaml_lines import HAS_PLACE, line_at
 
 _PLACE = re.compile(r"(?P<path>.+) at (?P<place>/.+:\d+)", re.DOTALL)
 _PART = re.compile(r"[\w-]+\[[^\]]*\]|[^.]+")
@@ -28,7 +30,7 @@ _MODEL = re.compile(r"\b[A-Z]\w*(?:Entry|Model)\w*")
 _KINDS = {"str", "int", "float", "bool", "NoneType"}
 _TYPE = re.compile(r"""\s*type:\s*["']?(?P<type>[^\s"'#]+)""")
 _OF_COMPONENT = re.compile(r"Error while .*? (?P<folder>\S+?)\[(?P<number>\d+)\]:")
-_VARIABLE = re.compile(r"\benv\.([A-Za-z_]\w*)")
+_VARIABLE = re.compile(r"""\benv(?:\.|\(\s*["'])([A-Za-z_]\w*)""")
 _OURS = Path(incremental_assets.__file__).parent
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
@@ -38,7 +40,7 @@ def yaml_trouble(error: Exception, folder: Path) -> str:
     chain = list(_chain(error))
     own = next((one for one in chain if isinstance(one, SyncError)), None)
     if own is not None:
-        return f"{_component(chain, folder)}{own}"
+        return str(own) if HAS_PLACE.match(str(own)) else f"{_component(chain, folder)}{own}"
     invalid = [one for one in chain if isinstance(one, ValidationError)]
     if invalid:
         placed = [one for one in invalid if any(_PLACE.fullmatch(".".join(map(str, each["loc"]))) for each in one.errors())]
@@ -52,6 +54,11 @@ def unset_variables(file: Path) -> list[str]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []
+    return unset_in(text)
+
+
+def unset_in(text: str) -> list[str]:
+    """The environment variables that templates in the text refer to, and that are not set."""
     return [name for name in dict.fromkeys(_VARIABLE.findall(text)) if not os.environ.get(name)]
 
 
@@ -69,11 +76,13 @@ def _of_attributes(error: ValidationError) -> Iterator[str]:
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         loc = ".".join(str(part) for part in one["loc"])
         placed = _PLACE.fullmatch(loc)
-        path, place = (placed["path"], f"{placed['place']}: ") if placed is not None else (loc, "")
+        path = loc if placed is None else placed["path"]
         models = _MODEL.findall(path)
         # Where an attribute takes several kinds of values, pydantic names the kind as a part of the path.
         parts = [part for part in _PART.findall(path) if part not in _KINDS and "[" not in part and part not in models]
-        name = ".".join(parts[1:] if parts[0] == "attributes" else parts)
+        parts = parts[1:] if parts[0] == "attributes" else parts
+        name = ".".join(parts)
+        place = "" if placed is None else _placed(placed["place"], parts)
         if one["type"] == "missing":
             what = f"{name} is missing."
         elif one["type"] == "extra_forbidden":
@@ -85,6 +94,12 @@ def _of_attributes(error: ValidationError) -> Iterator[str]:
         found.setdefault((place, name), f"{place}{what}")
     # That a list is no text, which would be a template, says nothing beside what is wrong within the list.
     yield from (line for (_, name), line in found.items() if not any(other.startswith(f"{name}.") for _, other in found))
+
+
+def _placed(place: str, path: Sequence[str]) -> str:
+    """The beginning of a message. ``place``: file and line as Dagster knows them, which is no deeper than an attribute of the component."""
+    file, _, line = place.rpartition(":")
+    return f"{file}:{line_at(Path(file), int(line), path)}: "
 
 
 def _attributes(model: str, nested: Sequence[str]) -> list[str]:
@@ -111,13 +126,9 @@ def _fields(model: type[BaseModel]) -> dict[str, list[str]]:
     return found
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("**/defs.y*ml") if path.is_file())
-
-
 def _unreadable(folder: Path) -> str | None:
     """What is wrong with the first file that is no YAML; None: they all are."""
-    for file in _files(folder):
+    for file in defs_files(folder):
         try:
             list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
         except UnicodeDecodeError:
@@ -142,7 +153,7 @@ def _line(file: Path, number: int) -> str:
 def _unknown_component(chain: Sequence[BaseException], folder: Path) -> str | None:
     """What is wrong if ``type`` names no component; else None."""
     missing = next((one.name or "" for one in chain if isinstance(one, ModuleNotFoundError)), None)
-    for file in _files(folder):
+    for file in defs_files(folder):
         for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             named = _TYPE.match(line)
             if named is None:
@@ -164,7 +175,7 @@ def _component(chain: Sequence[BaseException], folder: Path) -> str:
     for one in chain:
         found = _OF_COMPONENT.match(str(one))
         if found is not None:
-            file = next((path for path in _files(folder) if path.parent == folder / found["folder"]), None)
+            file = next((path for path in defs_files(folder) if path.parent == folder / found["folder"]), None)
             return "" if file is None else f"{file}: "
     return ""
 

@@ -28,12 +28,14 @@ from incremental_assets.core.container import (
     SourceTable,
     WhenRecreated,
 )
+from incremental_assets.core.cursor_type import IdentifierType
 from incremental_assets.core.deletes import MARK, Deletes
-from incremental_assets.core.errors import ConfigurationError, MisfitError
+from incremental_assets.core.errors import ConfigurationError, MisfitError, Refuse, raise_it, refused_to
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.metadata_documents import MetadataSettings
 from incremental_assets.core.names import canonical_name, nearest
+from incremental_assets.core.partitions import expect_partition_by
 from incremental_assets.core.resolve import CAPTURED_KINDS, key_of, resolve
 from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.dialect import Dialect
@@ -110,6 +112,12 @@ class DatastoreSettings:
                     f"{self.name}: {spec.table} is listed twice under incremental. For two columns of one table write "
                     f"{{table: {self.schema}.{spec.table}, column: [<created>, <updated>], type: {spec.type.value}, strategy: upsert}}."
                 )
+            if spec.partition_by is not None:
+                expect_partition_by(f"{self.name}/{spec.table}", spec.partition_by.every, None)
+        for table, options in self.options.items():
+            own = self.specs.get(table)
+            is_time = None if own is None or own.partition_by is not None else own.type is not IdentifierType.INTEGER
+            expect_partition_by(f"{self.name}/{table}", options.partition_by, is_time)
 
     @property
     def named(self) -> frozenset[str]:
@@ -277,19 +285,24 @@ def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
     return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
 
 
-def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableDefinition]:
+def definitions_of(settings: DatastoreSettings, catalog: Catalog, refuse: Refuse = raise_it) -> list[TableDefinition]:
     """The definitions of all containers of the datastore, in the order of their names.
 
-    Raises ConfigurationError if the YAML names a table that does not exist, and MisfitError if its settings do not fit a table.
+    ``refuse`` is called with a ConfigurationError if the YAML names a table that does not exist, and with a MisfitError if its settings do
+    not fit a table. Where it does not raise it, that table is left out.
     """
     known = catalog.by_name
     for what, names in (("incremental", list(settings.specs)), ("containers", list(settings.options))):
         for name in names:
             if not settings.is_excluded(name):
-                _expect(settings, what, name, known)
+                with refused_to(refuse):
+                    _expect(settings, what, name, known)
     shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
     columns = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
-    definitions = [_definition(settings, catalog.found_on, one, columns) for one in shown]
+    definitions: list[TableDefinition] = []
+    for one in shown:
+        with refused_to(refuse):
+            definitions.append(_definition(settings, catalog.found_on, one, columns))
     paths: dict[tuple[str, str], str] = {}
     for definition in definitions:
         other = paths.setdefault(definition.container.key_path, definition.table.name)

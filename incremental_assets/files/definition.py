@@ -12,7 +12,7 @@ from functools import cached_property
 
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
-from incremental_assets.catalog.state import Catalog, Presence
+from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.container import (
     AuditSettings,
     Container,
@@ -26,7 +26,7 @@ from incremental_assets.core.container import (
     SourceTable,
 )
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it, refused_to
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
 from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.globs import fixed_part, matches, rank
@@ -228,26 +228,17 @@ def is_above(folder: str, other: str) -> bool:
     return not folder or other == folder or other.startswith(f"{folder}/")
 
 
-def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDefinition]:
+def file_definitions(settings: FolderSettings, catalog: Catalog, refuse: Refuse = raise_it) -> list[FileDefinition]:
     """Returns all containers of the folder, in the order of their names.
 
-    Raises ConfigurationError where the YAML names a container that the catalog does not have, or has hidden.
+    ``refuse`` is called with a ConfigurationError where the YAML names a container that the catalog does not have, or has hidden, and where
+    a rule cannot be right.
     """
     known = catalog.by_name
     for name, options in settings.options.items():
-        one = known.get(name)
-        if settings.is_excluded(name):
-            continue
-        if one is None and options.glob is None:
-            raise ConfigurationError(
-                f"{settings.name}: containers names {name!r}, which no files were found for.{nearest(name, known)} Give it a glob, or, if "
-                f"its files are new: incremental-assets catalog {settings.name}"
-            )
-        if one is not None and one.presence is Presence.HIDDEN:
-            raise ConfigurationError(
-                f"{settings.name}: containers names {name!r}, which was removed from the catalog. To bring it back: "
-                f"incremental-assets catalog {settings.name} --recreate"
-            )
+        if not settings.is_excluded(name):
+            with refused_to(refuse):
+                _expect(settings, name, options, known)
     shown = {name: one for name, one in known.items() if one.presence is not Presence.HIDDEN and not settings.is_excluded(name)}
     tables = {name: (one.table, one.since if one.presence is Presence.MISSING else None) for name, one in shown.items()}
     for name, options in settings.options.items():  # a pattern in the YAML takes effect at once, before the next run of the catalog
@@ -262,8 +253,24 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     patterns = tuple(dict.fromkeys(glob for glob in globs if glob is not None))
     unknown = dict.fromkeys(tables)  # rules are checked without columns, which are known only once files have been read
     for name, options in settings.options.items():
-        check_rules(f"{settings.name}/{name}", options.container.checks, None, unknown)
+        with refused_to(refuse):
+            check_rules(f"{settings.name}/{name}", options.container.checks, None, unknown)
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
+
+
+def _expect(settings: FolderSettings, name: str, options: FileOptions, known: Mapping[str, Known]) -> None:
+    """Raises ConfigurationError, with the reason, if what the YAML names under ``containers`` is none."""
+    one = known.get(name)
+    if one is None and options.glob is None:
+        raise ConfigurationError(
+            f"{settings.name}: containers names {name!r}, which no files were found for.{nearest(name, known)} Give it a glob, or, if "
+            f"its files are new: incremental-assets catalog {settings.name}"
+        )
+    if one is not None and one.presence is Presence.HIDDEN:
+        raise ConfigurationError(
+            f"{settings.name}: containers names {name!r}, which was removed from the catalog. To bring it back: "
+            f"incremental-assets catalog {settings.name} --recreate"
+        )
 
 
 def format_for(options: FileOptions, glob: str) -> FileFormat:

@@ -6,9 +6,9 @@ is sent (``dagster.alerts``).
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import dagster as dg
 
@@ -27,6 +27,7 @@ class Alerts(dg.Component, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/alerts.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"to": "json://localhost"}
     to: Annotated[Sequence[str], dg.Resolver.default(description="URLs of apprise", examples=[["{{ env.ALERTS_URL }}"]])]
     send: Annotated[Sequence[Literal["failure", "warning", "success"]], dg.Resolver.default(description="which messages are sent")] = (
         "failure",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.components.cron import checked_cron
 
 _PARTITIONS = re.compile(r"(newest|rotating) ([1-9][0-9]*)")
 
@@ -30,7 +31,7 @@ class AuditEntry(dg.Model):
             raise ConfigurationError(f"{label}: audit: partitions is {self.partitions!r}; write newest N or rotating N, or leave it out.")
         number = None if self.partitions is None else int(found[2])
         newest, rotating = (number, None) if found[1] == "newest" else (None, number)
-        return AuditSettings(self.schedule, self.repair, newest, rotating)
+        return AuditSettings(checked_cron(label, "audit: schedule", self.schedule), self.repair, newest, rotating)
 
 
 def settings_of_all(datastore: str, entry: AuditEntry | None) -> AuditSettings | None:

@@ -24,6 +24,7 @@ from incremental_assets.dagster.assets import container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.collisions import collisions, names_of
+from incremental_assets.dagster.components.cron import checked_cron
 from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.project import current_project, wanted
 from incremental_assets.delta.folders import OPERATIONS_FOLDER
@@ -39,10 +40,12 @@ class CatalogEntry(dg.Model):
     include: list[Literal["table", "view"]] = Field(default_factory=lambda: ["table", "view"], description="what becomes a container")
 
     def settings(self, datastore: str) -> CatalogSettings:
-        """The attributes as settings. ``datastore``: its name, for messages. Raises ConfigurationError where ``include`` is empty."""
+        """The attributes as settings. ``datastore``: its name, for messages. Raises ConfigurationError where ``include`` is empty, or
+        ``schedule`` is no cron expression."""
         if not self.include:
             raise ConfigurationError(f"{datastore}: catalog: include is empty, which leaves no container; it takes table, view, or both.")
-        return CatalogSettings(self.schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
+        schedule = checked_cron(datastore, "catalog: schedule", self.schedule)
+        return CatalogSettings(schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
 
 
 def maintenance_cron(datastore: str, word: str | None) -> str | None:
@@ -54,7 +57,7 @@ def maintenance_cron(datastore: str, word: str | None) -> str | None:
     if word in (None, "off"):
         return None
     minute = zlib.crc32(datastore.encode()) % 240
-    return f"{minute % 60} {2 + minute // 60} * * *" if word == "daily" else word
+    return f"{minute % 60} {2 + minute // 60} * * *" if word == "daily" else checked_cron(datastore, "maintenance", word)
 
 
 def checked_days(datastore: str, days: int | None) -> int | None:

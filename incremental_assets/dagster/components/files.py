@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import dagster as dg
 from dagster.components import ResolvedDefsStateConfig
@@ -20,10 +20,11 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions, Engine
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it
 from incremental_assets.core.files import LONGEST_LINE, FileFormat, Limits, format_of
 from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
+from incremental_assets.dagster.components.cron import checked_cron
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -105,6 +106,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"path": "nowhere"}
     name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["landing"])]
     path: Annotated[
         str,
@@ -162,9 +164,9 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         settings = self.settings()
         return CatalogDeclarations(named=settings.named, excluded=settings.is_excluded)
 
-    def definitions(self, catalog: Catalog) -> list[FileDefinition]:
-        """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
-        return file_definitions(self.settings(), catalog)
+    def definitions(self, catalog: Catalog, refuse: Refuse = raise_it) -> list[FileDefinition]:
+        """The containers of the catalog. ``refuse`` is called with a ConfigurationError where the YAML does not fit it."""
+        return file_definitions(self.settings(), catalog, refuse)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """The definitions of the datastore.
@@ -210,13 +212,13 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             settle_seconds=self.settle_seconds,
             sensor_seconds=self.sensor_seconds,
             max_files_per_run=per_run[1],
-            schedule=self.schedule,
+            schedule=checked_cron(self.name, "schedule", self.schedule),
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
             audit=settings_of_all(self.name, self.audit),
-            scan=regular_scan(self.scan),
-            profile=regular_scan(self.profile),
+            scan=regular_scan(self.name, "scan", self.scan),
+            profile=regular_scan(self.name, "profile", self.profile),
             metadata=metadata_settings_of(self.metadata),
             options={name: _options(self.name, name, entry, defaults) for name, entry in self.containers.items()},
             defaults=defaults,
@@ -276,7 +278,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
         folders=folders,
         limits=limits,
         container=ContainerOptions(
-            schedule=entry.schedule,
+            schedule=checked_cron(label, "schedule", entry.schedule),
             engine=entry.engine or defaults.container.engine,
             deletion_vectors=entry.deletion_vectors,
             owners=tuple(entry.owners),

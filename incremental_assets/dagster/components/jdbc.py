@@ -8,7 +8,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import dagster as dg
 
@@ -34,6 +34,7 @@ class JdbcDatastore(TableDatastore, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/jdbc.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"url": "jdbc:nowhere:", "user": "nobody", "password": "nothing"}
     url: Annotated[str, dg.Resolver.default(description="jdbc:…, without the password", examples=["{{ env.SHOP_URL }}"])]
     schema: Annotated[str, dg.Resolver.default(description="the schema that is read, spelled as the database has it: PUBLIC, APP")]
     driver: Annotated[str, dg.Resolver.default(description="the driver's Java class", examples=["org.h2.Driver"])]

@@ -6,9 +6,9 @@ not belong: what all databases have (``components.tables``), or checks of a cont
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import dagster as dg
 
@@ -32,6 +32,7 @@ class MySQLDatastore(TableDatastore, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/mysql.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"url": "mysql://nobody@localhost/{schema}"}
     url: Annotated[str, dg.Resolver.default(description="mysql://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
     schema: Annotated[str | None, dg.Resolver.default(description="the database that is read; default: that of the url")] = None
     zero_dates: Annotated[

@@ -7,9 +7,9 @@ have (``components.tables``), or checks of a container against its source (``cor
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import dagster as dg
 
@@ -36,6 +36,7 @@ class PostgresDatastore(TableDatastore, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"url": "postgresql://nobody@localhost/nowhere"}
     url: Annotated[str, dg.Resolver.default(description="postgresql://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
     schema: str = "public"
     max_source_connections: int = 8

@@ -18,6 +18,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import nearest
 from incremental_assets.core.rules.checks import AnyRule
 from incremental_assets.core.rules.rule import Rule
+from incremental_assets.dagster.components.cron import checked_cron
 
 _RULES: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 _PLACE = "place"
@@ -31,9 +32,12 @@ class ScanEntry(dg.Model):
     looks: Literal["incremental", "full"] = Field(default="incremental", description="at what is new, or at all rows")
 
 
-def regular_scan(entry: ScanEntry | None) -> RegularScan | None:
-    """The attributes as settings."""
-    return None if entry is None else RegularScan(entry.schedule, entry.looks == "full")
+def regular_scan(label: str, attribute: str, entry: ScanEntry | None) -> RegularScan | None:
+    """The attributes as settings. ``label``: the datastore's or container's name, for messages. Raises ConfigurationError."""
+    if entry is None:
+        return None
+    checked_cron(label, f"{attribute}: schedule", entry.schedule)
+    return RegularScan(entry.schedule, entry.looks == "full")
 
 
 SCAN_RESOLVER = dg.Resolver(
@@ -56,11 +60,11 @@ class QualityEntry(dg.Model):
 def scans_of(label: str, entry: QualityEntry) -> dict[str, RegularScan | None]:
     """The container's regular scans and profiles, by the names of the options. ``label``: the container's, for messages.
 
-    Raises ConfigurationError if there is nothing to be scanned.
+    Raises ConfigurationError if there is nothing to be scanned, or if a schedule is no cron expression.
     """
     if entry.scan is not None and not entry.checks:
         raise ConfigurationError(f"{label}: scan evaluates the rules of a container, and this one has none. Add checks, or remove scan.")
-    return {"scan": regular_scan(entry.scan), "profile": regular_scan(entry.profile)}
+    return {what: regular_scan(label, what, one) for what, one in (("scan", entry.scan), ("profile", entry.profile))}
 
 
 def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry) -> list[Any]:

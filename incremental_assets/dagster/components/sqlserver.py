@@ -7,9 +7,9 @@ cannot do. Does not belong: what all databases have (``components.tables``), or 
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import dagster as dg
 
@@ -35,6 +35,7 @@ class SQLServerDatastore(TableDatastore, dg.Resolvable):
     The attributes are those of ``defs.yaml``; docs/sqlserver.md describes them.
     """
 
+    stand_ins: ClassVar[Mapping[str, str]] = {"url": "sqlserver://nobody@localhost/nowhere"}
     url: Annotated[str, dg.Resolver.default(description="sqlserver://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
     schema: Annotated[str | None, dg.Resolver.default(description="the schema that is read; default: dbo")] = None
     finer_times: Annotated[

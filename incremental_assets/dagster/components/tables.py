@@ -19,10 +19,11 @@ from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
-from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it
 from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
 from incremental_assets.core.zones import expect_zone
 from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
+from incremental_assets.dagster.components.cron import checked_cron
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -179,9 +180,9 @@ class TableDatastore(DatastoreComponent):
         settings = self.settings()
         return CatalogDeclarations(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
 
-    def definitions(self, catalog: Catalog) -> list[TableDefinition]:
-        """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
-        return definitions_of(self.settings(), catalog)
+    def definitions(self, catalog: Catalog, refuse: Refuse = raise_it) -> list[TableDefinition]:
+        """The containers of the catalog. ``refuse`` is called with a ConfigurationError where the YAML does not fit it."""
+        return definitions_of(self.settings(), catalog, refuse)
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> DatastoreSettings:
@@ -198,6 +199,8 @@ class TableDatastore(DatastoreComponent):
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
+        if self.load_rows < 1:
+            raise ConfigurationError(f"{self.name}: load_rows is {self.load_rows}; it is at least 1.")
         limits = Limits(self.max_snapshot_seconds, self.max_blocking_seconds, self.max_silence_seconds)
         for what, limit in (("snapshot", limits.snapshot), ("blocking", limits.blocking), ("silence", limits.silence)):
             if not 1 <= limit <= _MOST_SECONDS:
@@ -213,13 +216,13 @@ class TableDatastore(DatastoreComponent):
             "load_rows": self.load_rows,
             "limits": limits,
             "timezone": self.timezone,
-            "schedule": self.schedule,
+            "schedule": checked_cron(self.name, "schedule", self.schedule),
             "max_runtime_seconds": run_limit(self.name, self.max_runtime_seconds),
             "maintenance": maintenance_cron(self.name, self.maintenance),
             "keep_days": checked_days(self.name, self.keep_days),
             "audit": settings_of_all(self.name, self.audit),
-            "scan": regular_scan(self.scan),
-            "profile": regular_scan(self.profile),
+            "scan": regular_scan(self.name, "scan", self.scan),
+            "profile": regular_scan(self.name, "profile", self.profile),
             "metadata": metadata_settings_of(self.metadata),
             "incremental": tuple(_spec(self.name, schema, entry) for entry in self.incremental),
             "options": {table: _options(self.name, table, entry) for table, entry in self.containers.items()},
@@ -246,7 +249,9 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
         strategy = parse_strategy(entry.strategy)
         return IncrementalSpec(schema or None, table, columns, parse_type(entry.type), start, strategy, entry.exclude, by)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{datastore}: {error}") from error
+        # The messages of the grammar have the entry themselves.
+        of = "" if isinstance(entry, str) else f"/{entry.table.removeprefix(f'{own_schema}.')}: incremental"
+        raise ConfigurationError(f"{datastore}{of}: {error}") from error
 
 
 def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOptions:
@@ -256,6 +261,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
     expect_zone(f"{datastore}/{table}", entry.timezone)
     run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
+    checked_cron(f"{datastore}/{table}", "schedule", entry.schedule)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
