@@ -104,6 +104,32 @@ def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity
     assert not found_in([RECORD], [], LIMITS).problems
 
 
+def late(*lags: int | None, **changed: Any) -> Found:
+    """What is found of containers that are so far behind."""
+    return found_in([{**RECORD, "container": f"shop/t{n}", "lag_seconds": lag, **changed} for n, lag in enumerate(lags)], [], LIMITS)
+
+
+def test_containers_that_are_all_late_are_one_problem() -> None:
+    """A dead schedule has one cause. A message for each of hundreds of containers hides what else is wrong."""
+    assert late(101, 5000, 101).problems.keys() == {"shop lag"}
+    assert late(101, None, 101).problems.keys() == {"shop lag"}, "one that was never synced is not late"
+    assert late(101, 5, 101).problems.keys() == {"shop/t0 lag", "shop/t2 lag"} and late(101).problems.keys() == {"shop/t0 lag"}
+    assert late(101, 101, result="missing").problems.keys() == {"shop/t0 sync", "shop/t1 sync"}
+    two = found_in([{**RECORD, "container": f"{store}/t", "lag_seconds": 101} for store in ("shop", "books")], [], LIMITS)
+    assert two.problems.keys() == {"shop/t lag", "books/t lag"}
+
+
+def test_a_container_is_not_said_to_be_well_because_the_others_are_late_too() -> None:
+    """The containers of a datastore become late one after the other. "over" would mean that somebody need not look any more."""
+    first, known = news(None, late(101, 5), ALL)
+    assert first is not None and first.body.startswith("warning: shop/t0: the lake is 101 s behind the source, which was last looked at ")
+    then, known = news(known, late(200, 101), ALL)
+    assert then is not None and then.body.startswith("warning: shop: all of its 2 containers are behind") and "over" not in then.body
+    assert news(known, late(300, 201), ALL)[0] is None
+    well, known = news(known, late(5, 5), ALL)
+    assert well is not None and well.body.count("over: ") == 2 and not known.problems
+
+
 def test_a_retry_does_not_end_a_problem() -> None:
     """While a sync runs again, nobody knows whether it will fail. To say that the problem is over would be a false relief each time."""
     _, known = news(None, found_in([{**RECORD, "result": "failure"}], [], LIMITS), ALL)

@@ -8,36 +8,26 @@ each container.
 """
 
 import json
-import logging
 from collections.abc import Collection, Mapping
 
 import dagster as dg
-from sqlalchemy.exc import SQLAlchemyError
 
 from incremental_assets.core.looks import Looks, latest
 
-log = logging.getLogger(__name__)
 _CURSOR = "incremental_assets/looks/"
+"""What the names of the values begin with. Each storage in which this Dagster loads a project has a table for them: it keeps there, too,
+which catalogs are the newest."""
 
 
 def remember(instance: dg.DagsterInstance, looks: Mapping[str, float | None]) -> None:
-    """Records looks. ``looks``: by the label of the container, in seconds since 1970 UTC; None: its look does not count.
-
-    A sync has written its rows already, and a tick has made its plans, so that they do not fail where this cannot be recorded.
-    """
+    """Records looks. ``looks``: by the label of the container, in seconds since 1970 UTC; None: its look does not count."""
     by_store: dict[str, dict[str, int]] = {}
     for label, at in looks.items():
         if at is not None:
             datastore, _, name = label.partition("/")
             by_store.setdefault(datastore, {})[name] = int(at)
-    try:
-        for datastore, found in by_store.items():
-            _write(instance, datastore, found)
-    except SQLAlchemyError as error:
-        log.warning(
-            f"{', '.join(by_store)}: Dagster's storage could not record when the source was looked at, so that the lag counts from the "
-            f"last sync. If the storage was made by an older Dagster, run: dagster instance migrate. {error}"
-        )
+    for datastore, found in by_store.items():
+        _write(instance, datastore, found)
 
 
 def _write(instance: dg.DagsterInstance, datastore: str, looks: Looks) -> None:
@@ -52,12 +42,7 @@ def _write(instance: dg.DagsterInstance, datastore: str, looks: Looks) -> None:
 
 def looked_at(instance: dg.DagsterInstance, datastores: Collection[str]) -> Looks:
     """When the sources of the containers of these datastores were last looked at and found covered, by the containers' labels."""
-    try:
-        found = _read(instance, datastores)
-    except SQLAlchemyError as error:
-        log.warning(f"Dagster's storage does not know when sources were looked at: {error}")
-        return {}
-    return {f"{datastore}/{name}": at for datastore, looks in found.items() for name, at in looks.items()}
+    return {f"{datastore}/{name}": at for datastore, looks in _read(instance, datastores).items() for name, at in looks.items()}
 
 
 def _read(instance: dg.DagsterInstance, datastores: Collection[str]) -> Mapping[str, Looks]:
