@@ -124,7 +124,7 @@ def test_a_container_is_not_said_to_be_well_because_the_others_are_late_too() ->
     first, known = news(None, late(101, 5), ALL)
     assert first is not None and first.body.startswith("warning: shop/t0: the lake is 101 s behind the source, which was last looked at ")
     then, known = news(known, late(200, 101), ALL)
-    assert then is not None and then.body.startswith("warning: shop: all of its 2 containers are behind") and "over" not in then.body
+    assert then is not None and then.body.startswith("warning: shop: all of its 2 containers are behind") and "over: " not in then.body
     assert news(known, late(300, 201), ALL)[0] is None
     well, known = news(known, late(5, 5), ALL)
     assert well is not None and well.body.count("over: ") == 2 and not known.problems
