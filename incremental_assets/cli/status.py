@@ -35,10 +35,9 @@ def status(
 ) -> None:
     """Show how each container is: its last sync, how far it is behind, watermark, open anomalies, last audit, and next tick.
 
-    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it, whether or not there was something to
-    sync. ``newest row`` is the age of the watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long
-    ago, too, ``next`` in how long. Neither the sources nor the tables are asked. If schedules or sensors are switched on and no daemon of
-    Dagster evaluates them, a sentence says so.
+    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is the age of the
+    watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the
+    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on.
     """
     from incremental_assets.dagster.current_problems import missing_daemon
     from incremental_assets.dagster.loading import load_datastores, select
