@@ -14,7 +14,7 @@ from rich.console import Console
 from assets_tests.harness import Project
 from incremental_assets.cli.status import screen_of
 from incremental_assets.core.cursor_type import CursorType, parse_value
-from incremental_assets.dagster.status import _lag_seconds, _next_tick, status_lines
+from incremental_assets.dagster.status import _newest_row_age, _next_tick, status_lines
 
 MakeProject = Callable[..., Project]
 
@@ -43,9 +43,10 @@ def test_each_container_is_shown_as_it_is(shop: Project) -> None:
     assert line["checks"]["failed"] == 1
     now = datetime(2026, 3, 2, 10, 1, tzinfo=timezone.utc)
     orders, region = lines(shop, now)["shop/orders"], lines(shop, now)["shop/region"]
-    assert (orders["result"], orders["watermark"], orders["lag_seconds"]) == ("success", line["watermark"]["new"], 60)
+    assert (orders["result"], orders["watermark"], orders["newest_row_age_seconds"]) == ("success", line["watermark"]["new"], 60)
     assert (orders["open_anomalies"], orders["audit"], orders["run_id"]) == (1, None, line["run_id"])
-    assert orders["next_tick"] == "2026-03-03T03:00:00+00:00" and region["result"] == "never" and region["lag_seconds"] is None
+    assert orders["next_tick"] == "2026-03-03T03:00:00+00:00"
+    assert (region["result"], region["looked_at"], region["lag_seconds"]) == ("never", None, None)
     shop.audit("orders")
     assert lines(shop)["shop/orders"]["audit"] == "equal"
     shop.execute("update orders set total = 7 where id = 1")
@@ -73,23 +74,24 @@ def test_the_command_has_a_line_for_each_container(shop: Project) -> None:
     assert code == 0 and {one["container"] for one in found} == {"shop/orders", "shop/region"}
 
 
-def test_the_table_fits_a_terminal_of_80_columns() -> None:
+def test_the_table_fits_a_terminal_of_100_columns() -> None:
     """A name or a result that is folded into the next line is hard to read."""
     now = datetime.now(timezone.utc)
     record = {
         "container": "append/line_item", "result": "success", "synced_at": (now - timedelta(minutes=12)).isoformat(), "age_seconds": 720,
-        "run_id": "r", "message": "", "watermark": "2026-03-02T10:00:00.123456Z", "lag_seconds": 100_000, "open_anomalies": 12,
+        "run_id": "r", "message": "", "watermark": "2026-03-02T10:00:00.123456Z", "newest_row_age_seconds": 100_000, "open_anomalies": 12,
+        "looked_at": (now - timedelta(minutes=13)).isoformat(), "lag_seconds": 780,
         "audit": "equal", "audited_at": (now - timedelta(days=3)).isoformat(), "next_tick": (now + timedelta(minutes=48)).isoformat(),
     }  # fmt: skip
     written = io.StringIO()
-    Console(width=80, file=written).print(screen_of([record]))
+    Console(width=100, file=written).print(screen_of([record]))
     [line] = [line for line in written.getvalue().splitlines() if "append" in line]
-    expected = "append/line_item success 12 min 2026-03-02T10:00 27 h 12 equal 3 d 47 min"
+    expected = "append/line_item success 12 min 13 min ago 2026-03-02T10:00 27 h 12 equal 3 d 47 min"
     assert " ".join(line.split()) == expected, written.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("cursor_type", "watermark", "zone", "lag"),
+    ("cursor_type", "watermark", "zone", "age"),
     [
         (CursorType.TIMESTAMP, "2026-03-02T10:00:00Z", "America/New_York", 3600),
         (CursorType.TIMESTAMP_NTZ, "2026-03-02T06:00:00", "America/New_York", 0),  # there it is six o'clock
@@ -99,10 +101,12 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
         (CursorType.INTEGER, "7", "UTC", None),
     ],
 )
-def test_the_lag_is_by_the_clock_of_the_watermark(cursor_type: CursorType, watermark: str, zone: str, lag: int | None) -> None:
-    """By another clock it is hours off, and a table that is behind looks as if it were not."""
+def test_the_age_of_the_newest_row_is_by_the_clock_of_the_watermark(
+    cursor_type: CursorType, watermark: str, zone: str, age: int | None
+) -> None:
+    """By another clock it is hours off, and a source without new rows looks as if it had some."""
     now = datetime(2026, 3, 2, 11, tzinfo=timezone.utc)
-    assert _lag_seconds(cursor_type, parse_value(cursor_type, watermark), now, zone) == lag
+    assert _newest_row_age(cursor_type, parse_value(cursor_type, watermark), now, zone) == age
 
 
 def test_the_next_tick_is_the_one_that_dagster_will_evaluate(shop: Project) -> None:

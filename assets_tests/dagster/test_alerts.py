@@ -24,7 +24,6 @@ from aiosmtpd.controller import Controller
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets_tests.dagster.recorded_ticks import record_tick, switch_on
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster import status
@@ -33,6 +32,7 @@ from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, S
 from incremental_assets.dagster.alerts.sensor import Settings, look, tick
 from incremental_assets.dagster.alerts.ticks import Expected
 from incremental_assets.dagster.components.alerts import Alerts
+from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.status import status_lines
 from incremental_assets.dagster.watermarks import held_back_since, newest_event
 
@@ -44,7 +44,7 @@ LIMITS = Limits(lag_seconds=100, held_back_seconds=100)
 HOLDER = {"pid": 7, "user": "app", "application": "import", "since": "2026-03-01T10:00:00+00:00"}
 RECORD = {
     "container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5,
-    "watermark": "2026-03-01", "held_back_seconds": 5, "held_back_by": [HOLDER],
+    "looked_at": "2026-03-01T10:00:00+00:00", "watermark": "2026-03-01", "held_back_seconds": 5, "held_back_by": [HOLDER],
 }  # fmt: skip
 
 
@@ -102,6 +102,32 @@ def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity
     assert {name: one.severity for name, one in seen.problems.items()} == {key: severity}
     assert all("\n" not in one.text and one.text.startswith("shop/orders: ") for one in seen.problems.values())
     assert not found_in([RECORD], [], LIMITS).problems
+
+
+def late(*lags: int | None, **changed: Any) -> Found:
+    """What is found of containers that are so far behind."""
+    return found_in([{**RECORD, "container": f"shop/t{n}", "lag_seconds": lag, **changed} for n, lag in enumerate(lags)], [], LIMITS)
+
+
+def test_containers_that_are_all_late_are_one_problem() -> None:
+    """A dead schedule has one cause. A message for each of hundreds of containers hides what else is wrong."""
+    assert late(101, 5000, 101).problems.keys() == {"shop lag"}
+    assert late(101, None, 101).problems.keys() == {"shop lag"}, "one that was never synced is not late"
+    assert late(101, 5, 101).problems.keys() == {"shop/t0 lag", "shop/t2 lag"} and late(101).problems.keys() == {"shop/t0 lag"}
+    assert late(101, 101, result="missing").problems.keys() == {"shop/t0 sync", "shop/t1 sync"}
+    two = found_in([{**RECORD, "container": f"{store}/t", "lag_seconds": 101} for store in ("shop", "books")], [], LIMITS)
+    assert two.problems.keys() == {"shop/t lag", "books/t lag"}
+
+
+def test_a_container_is_not_said_to_be_well_because_the_others_are_late_too() -> None:
+    """The containers of a datastore become late one after the other. "over" would mean that somebody need not look any more."""
+    first, known = news(None, late(101, 5), ALL)
+    assert first is not None and first.body.startswith("warning: shop/t0: the lake is 101 s behind the source, which was last looked at ")
+    then, known = news(known, late(200, 101), ALL)
+    assert then is not None and then.body.startswith("warning: shop: all of its 2 containers are behind") and "over: " not in then.body
+    assert news(known, late(300, 201), ALL)[0] is None
+    well, known = news(known, late(5, 5), ALL)
+    assert well is not None and well.body.count("over: ") == 2 and not known.problems
 
 
 def test_a_retry_does_not_end_a_problem() -> None:
@@ -324,9 +350,8 @@ def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project
         shop.configure(schedule="* * * * *")
         assert shop.one("orders")["status"] == "skipped"
         with shop.instance() as instance:
-            switch_on(instance, "sync_shop_schedule", now, cron="* * * * *")
-            assert held() == first, "it has no tick yet"
-            record_tick(instance, "sync_shop_schedule", now)
+            assert held() < first + 600, "it has no tick yet"
+            remember(instance, {"shop/orders": now})
         assert held() >= first + 3600
     assert "moves to" in shop.one("orders")["message"] and held() is None
 

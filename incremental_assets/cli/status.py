@@ -9,12 +9,13 @@ from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 from incremental_assets.core.errors import ConfigurationError
 
-_COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
+_COLUMNS = ("container", "result", "synced", "looked at", "watermark", "newest row", "open", "audit", "next")
 
 
 @app.command(
@@ -35,10 +36,13 @@ def status(
     prometheus: Annotated[bool, typer.Option("--prometheus", help="Prints the figures once, in Prometheus' text format.")] = False,
     project_dir: Project = None,
 ) -> None:
-    """Show how each container is: its last sync, watermark and lag, open anomalies, last audit, and next tick.
+    """Show how each container is: its last sync, how far it is behind, watermark, open anomalies, last audit, and next tick.
 
-    ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the sources nor the tables are asked.
+    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is the age of the
+    watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the
+    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on.
     """
+    from incremental_assets.dagster.current_problems import missing_daemon
     from incremental_assets.dagster.figures import prometheus_text
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -55,11 +59,17 @@ def status(
         def lines() -> list[dict[str, Any]]:
             return status_lines(instance, chosen, datetime.now(timezone.utc))
 
+        def say_whether_a_daemon_runs() -> None:
+            missing = missing_daemon(instance, chosen)
+            if missing is not None:
+                say(missing)
+
         if prometheus:
             for one in prometheus_text(lines()).removesuffix("\n").split("\n"):
                 line(one)
             return
         if as_json:
+            say_whether_a_daemon_runs()
             while True:
                 for record in lines():
                     out(record)
@@ -68,10 +78,11 @@ def status(
                 time.sleep(watch)
         if watch is None:
             show(screen_of(lines()))
+            say_whether_a_daemon_runs()
             return
         with whole_screen() as screen:
             while True:
-                screen.update(screen_of(lines()), refresh=True)
+                screen.update(Group(screen_of(lines()), missing_daemon(instance, chosen) or ""), refresh=True)
                 time.sleep(watch)
 
 
@@ -107,7 +118,7 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
 
 
 def screen_of(records: list[dict[str, Any]]) -> Records:
-    """The records as a table that fits a terminal of 80 columns, unless a name is long."""
+    """The records as a table that fits a terminal of 100 columns, unless a name is long."""
     return as_table("status", map(_row, records), _COLUMNS, narrow=True)
 
 
@@ -116,8 +127,9 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return {
         **record,
         "synced": None if record["age_seconds"] is None else _span(record["age_seconds"]),
+        "looked at": None if record["lag_seconds"] is None else f"{_span(record['lag_seconds'])} ago",
         "watermark": record["watermark"] if isinstance(record["watermark"], int) else (record["watermark"] or "")[:16],
-        "lag": None if record["lag_seconds"] is None else _span(record["lag_seconds"]),
+        "newest row": None if record["newest_row_age_seconds"] is None else _span(record["newest_row_age_seconds"]),
         "open": record["open_anomalies"] or None,
         "audit": None if record["audited_at"] is None else f"{record['audit']} {_span(_seconds_since(record['audited_at']))}",
         "next": None if record["next_tick"] is None else _span(-_seconds_since(record["next_tick"])),

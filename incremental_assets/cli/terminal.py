@@ -69,7 +69,7 @@ def show(records: "Records") -> None:
 def as_table(
     title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False, cut: str | None = None
 ) -> "Records":
-    """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters. ``cut``: a
+    """The records as a table that is not printed yet. ``narrow``: without lines, so that nine short columns fit 100 characters. ``cut``: a
     column whose sentences end where the line does."""
     rows = [tuple(_cell(column, record.get(column)) for column in columns) for record in records]
     return Records(on_one_line(title), columns, rows, narrow, cut)

@@ -84,7 +84,8 @@ class Plan(ABC):
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
     reading a row. Else None. ``sweep``: whether the sync compares all keys with those of the source, after its last commit of
     rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for. ``retained``: how much log the
-    source keeps for a container that follows it; else None.
+    source keeps for a container that follows it; else None. ``looked_at``: when the source was looked at for the plan, before any of its
+    rows was, in seconds since 1970 UTC; None: it was not looked at.
     """
 
     container: Container
@@ -100,6 +101,7 @@ class Plan(ABC):
     audited: Comparison | None = None
     sweep: bool = False
     retained: RetainedLog | None = None
+    looked_at: float | None = None
 
     @property
     @abstractmethod
@@ -110,6 +112,14 @@ class Plan(ABC):
     def is_of_chosen_partitions(self) -> bool:
         """Whether it refreshes single partitions, beside which the rows of the others stay as they were read before."""
         return self.action is Action.REFRESH and self.request.keys is not None
+
+    @property
+    def covers_until(self) -> float | None:
+        """Up to when the lake has all that the source had, once the plan was carried out, in seconds since 1970 UTC; None: it lacks some.
+
+        A refresh of single partitions says nothing of the others.
+        """
+        return None if self.is_of_chosen_partitions else self.looked_at
 
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""

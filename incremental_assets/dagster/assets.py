@@ -26,6 +26,7 @@ from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.metadata_export import write_after_sync
 from incremental_assets.dagster.operation_rows import end_sync
@@ -182,6 +183,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
+        remember(instance, {container.label: begun.covers_until})
         scope.operations.end(OperationKind.SYNC, container.label, EndedAs.SKIPPED, rows=0, message=begun.reason)
         report_retained(context, definition, begun.retained)
         if begun.audited is not None:
@@ -196,6 +198,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
+    remember(instance, {container.label: begun.covers_until})
     end_sync(scope.operations, begun)
     report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
     report_unfilled(context, definition, begun)

@@ -1,7 +1,7 @@
 """All that is wrong now, looked for from outside of Dagster's daemon: the records of ``incremental-assets alerts``.
 
-Belongs here: the look of a process that is no sensor, which sees, too, that the daemon is down. Does not belong: what else is a problem
-(``dagster.alerts``), and the output on a terminal (``cli.status``).
+Belongs here: the look of a process that is no sensor, which sees, too, that the daemon is down; ``status`` says that as well. Does not
+belong: what else is a problem (``dagster.alerts``), and the output on a terminal (``cli.status``).
 """
 
 import time
@@ -10,15 +10,38 @@ from dataclasses import fields
 from typing import Any
 
 import dagster as dg
+from dagster._core.scheduler.instigation import InstigatorStatus
 
+from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity
 from incremental_assets.dagster.alerts.sensor import look
 from incremental_assets.dagster.alerts.ticks import Expected, daemon_problem
 from incremental_assets.dagster.components.alerts import Alerts
 from incremental_assets.dagster.loading import LoadedProject
+from incremental_assets.dagster.schedules import schedules_of
+from incremental_assets.dagster.sensors import sensor_name
+from incremental_assets.files.definition import FileDefinition
 
 QUIET_SECONDS = 300
 """For how long the daemon may give no sign of life. It gives one every 30 seconds."""
+
+
+def missing_daemon(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: float | None = None) -> str | None:
+    """That no daemon evaluates the schedules and sensors of these containers, as one sentence; None where one does, or none is switched on.
+
+    ``now``: in seconds since 1970 UTC; None: the clock's.
+    """
+    problem = daemon_problem(instance, QUIET_SECONDS, time.time() if now is None else now)
+    return f"{problem.text}. {problem.remedy}" if problem is not None and _are_switched_on(instance, chosen) else None
+
+
+def _are_switched_on(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition]) -> bool:
+    """Whether a schedule or a sensor of the containers is switched on: by the YAML, if nobody has switched it on or off."""
+    names = {name: True for one in chosen for name in schedules_of(one)}
+    names |= {sensor_name(one): not schedules_of(one) for one in chosen if isinstance(one, FileDefinition)}
+    statuses = {state.instigator_name: state.status for state in instance.all_instigator_state() if state.instigator_name in names}
+    by_hand = {InstigatorStatus.RUNNING: True, InstigatorStatus.STOPPED: False}
+    return any(by_hand.get(statuses[name], on) if name in statuses else on for name, on in names.items())
 
 
 def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: float | None = None) -> list[dict[str, Any]]:

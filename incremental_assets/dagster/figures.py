@@ -14,7 +14,8 @@ _FAILED = ("failure", "missing")
 _CHANGES = ("read", "inserted", "updated", "deleted")
 _OF_CONTAINERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "rows": ("Rows of the table after the last sync.", lambda one: one["rows"]),
-    "lag_seconds": ("How far the watermark is behind the clock.", lambda one: one["lag_seconds"]),
+    "lag_seconds": ("How far the lake is behind: since the source was last found covered.", lambda one: one["lag_seconds"]),
+    "newest_row_age_seconds": ("How far the watermark is behind the clock.", lambda one: one["newest_row_age_seconds"]),
     "held_back_seconds": ("For how long open transactions hold the watermark back.", lambda one: one["held_back_seconds"] or 0),
     "seconds_since_success": ("How long ago the last successful sync ended.", lambda one: one["success_age_seconds"]),
     "last_sync_failed": ("1 if the last sync has failed, or the container is gone from the source.", lambda one: one["result"] in _FAILED),

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.catalog_asset import TAG
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.metadata import plain
@@ -134,6 +135,13 @@ def _options(run: dg.DagsterRun) -> dict[str, Any]:
     elif "dagster/partition" in run.tags and "partitions" not in options:
         options["partitions"] = {"from": run.tags["dagster/partition"], "to": run.tags["dagster/partition"]}
     return options
+
+
+def is_of_chosen_partitions(run: dg.DagsterRun) -> bool:
+    """Whether the run of a sync refreshes single partitions, as a backfill does (``Plan.is_of_chosen_partitions``)."""
+    options = _options(run)
+    whole = options.get("all_partitions") or options.get("reset_watermarks") or "partitions" not in options
+    return options.get("mode", Mode.REFRESH.value) == Mode.REFRESH.value and not whole
 
 
 def _events(instance: dg.DagsterInstance, run_id: str, types: Set[dg.DagsterEventType] = _MESSAGE_EVENTS) -> list[dg.DagsterEvent]:

@@ -4,6 +4,7 @@ Belongs here: executing the runs, and making the records of ``sync --json`` from
 several containers at a time (``parallel_sync``), or the output on a terminal (``cli``).
 """
 
+import contextlib
 import functools
 import logging
 import time
@@ -22,6 +23,7 @@ from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
+from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.operation_log import record_unplanned
 from incremental_assets.dagster.partitions import container_key, keys_between
@@ -81,6 +83,8 @@ class Runner:
         self._instance = instance
         # Of the last run of a container of files: how many files it has left to be read, and how many it has read or refused.
         self._left = self._done = 0
+        # By label, up to when the lake has what the source had: of those containers that needed no run, which records that itself.
+        self._covered: dict[str, float | None] = {}
 
     def sync(
         self,
@@ -98,7 +102,10 @@ class Runner:
         counts = SlotCounts(chosen, lake_root()) if counts is None else counts
         waiting = deque(range(len(chosen))) if waiting is None else waiting
         requests = [(d, first_round(d, options.request(d, self._instance))) for d in (chosen[position] for position in tuple(waiting))]
-        with PlansAhead([functools.partial(self._plan, *one, counts) for one in requests]) as ahead:
+        with contextlib.ExitStack() as stack:
+            # Once for all of them: to record one takes about as long as to find that it has not changed.
+            stack.callback(remember, self._instance, self._covered)
+            ahead = stack.enter_context(PlansAhead([functools.partial(self._plan, *one, counts) for one in requests]))
             for definition, request in requests:
                 try:
                     waiting.popleft()
@@ -161,6 +168,7 @@ class Runner:
             plan, keys = plan_now() if plan_now is not None else self._plan(definition, request)
             watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
+                self._covered[container.label] = plan.covers_until
                 now = keep_learned(definition, self._instance, plan)
                 moved = {} if container.cursor_type is None else {NEW: json_value(container.cursor_type, now)}
                 status = "warning" if plan.alarm else "skipped"

@@ -28,6 +28,7 @@ from incremental_assets.dagster.jobs import (
     launch_of,
 )
 from incremental_assets.dagster.locks import holder_of
+from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.operation_log import recorded_together
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home, lake_root
@@ -105,6 +106,11 @@ class NotDue:
     reason: str
     plan: Plan | None = None
 
+    @property
+    def covers_until(self) -> float | None:
+        """See ``Plan.covers_until``; None, too, where no plan was made."""
+        return self.plan.covers_until if self.plan is not None else None
+
 
 @dataclass(frozen=True)
 class LookedUp:
@@ -150,6 +156,7 @@ class _Tick:
         known = LookedUp.now(instance, in_turn)
         seen = self._planning.plan(in_turn, lambda definition: launch_if_due(instance, definition, known), TICK_SECONDS)
         self._remember(instance, seen.left)
+        remember(instance, {one.container.label: launch.covers_until for one, launch in seen.done if isinstance(launch, NotDue)})
         reasons: list[str] = []
         requests: list[dg.RunRequest] = []
         for definition, launch in seen.done:

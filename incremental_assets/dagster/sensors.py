@@ -20,6 +20,7 @@ from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS, TAG
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.file_adapter import FileAdapter
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync, job_name
+from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.schedules import NotDue, at_work, launch_planned
 from incremental_assets.delta.table import LakeTable
@@ -71,13 +72,18 @@ class Cursor:
             return None
 
 
+def sensor_name(definition: FileDefinition) -> str:
+    """The name of the container's sensor."""
+    return f"{job_name(definition)}_files"
+
+
 def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
     """The sensor of one container. It is switched on by default, unless the container or its datastore has a schedule."""
     container, settings = definition.container, definition.settings
     scheduled = container.options.schedule or settings.schedule
 
     @dg.sensor(
-        name=f"{job_name(definition)}_files",
+        name=sensor_name(definition),
         job_name=job_name(definition),
         minimum_interval_seconds=settings.sensor_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED if scheduled else dg.DefaultSensorStatus.RUNNING,
@@ -101,6 +107,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
             str(digest(listed.stamps.items())), f"{definition.glob} {definition.options.prune} {definition.how}", _version(definition)
         )
         if before is not None and before.sight == sight and before.settled:
+            remember(instance, {label: listed.at})
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
         # The count begins again when the state has changed: a file that comes or changes ends the wait after a failure.
         runs = before.runs if before is not None and before.sight == sight else 0
@@ -116,6 +123,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
     except SyncError as error:
         raise dg.Failure(str(error)) from error
     if isinstance(launch, NotDue):
+        remember(instance, {label: launch.covers_until})
         settled = isinstance(launch.plan, FilesPlan) and launch.plan.is_settled
         # Without a plan nothing is known of this state. The old cursor stays, so that the next tick plans.
         kept = cursor if launch.plan is None else Cursor(sight, settled).to_json()

@@ -12,17 +12,16 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.scheduler.instigation import TickStatus
 from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
+from incremental_assets.core.looks import Looks, lag_seconds
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
-from incremental_assets.dagster.operations import sync_of
+from incremental_assets.dagster.looks import looked_at
+from incremental_assets.dagster.operations import is_of_chosen_partitions, sync_of
 from incremental_assets.dagster.project import lake_root
-from incremental_assets.dagster.schedules import schedules_of
 from incremental_assets.dagster.watermarks import WatermarkEvent, held_back_since, newest_event, newest_events_with_watermark
 from incremental_assets.quality.records import LastAudit, Records
 
@@ -46,8 +45,8 @@ def status_lines(
     audits = dict[str, LastAudit]()
     for records in _records(chosen):
         audits |= records.last_audits()
-    held = {one.container.label: _held_back_seconds(instance, one, events[one.container.label]) for one in chosen}
-    return [_line(instance, one, now, events, held, number, audits.get(one.container.label)) for one in chosen]
+    looks = looked_at(instance, {one.container.datastore for one in chosen})
+    return [_line(instance, one, now, events, looks, number, audits.get(one.container.label)) for one in chosen]
 
 
 def open_anomalies(chosen: Sequence[ContainerDefinition]) -> list[Anomaly]:
@@ -65,16 +64,19 @@ def _line(
     definition: ContainerDefinition,
     now: datetime,
     events: Mapping[str, WatermarkEvent | None],
-    held_back: Mapping[str, int | None],
+    looks: Looks,
     anomalies: Mapping[str, int],
     audit: LastAudit | None,
 ) -> dict[str, Any]:
     container = definition.container
     label = container.label
-    last, succeeded = _last_sync(instance, label)
+    syncs = _syncs(instance, label)
+    last = sync_of(instance, syncs[0]) if syncs else None
     ended = None if last is None else last["end_time"]
+    succeeded = next((one.end_time for one in syncs if one.dagster_run.is_success), None)
     event = events[label]
     watermark = event.watermark if event is not None else None
+    looked = looks[label] if label in looks else _last_covered(syncs)
     return {
         "container": label,
         "result": "missing" if definition.missing_since is not None else "never" if last is None else last["result"],
@@ -82,10 +84,12 @@ def _line(
         "age_seconds": None if ended is None else round((now - datetime.fromisoformat(ended)).total_seconds()),
         "run_id": None if last is None else last["id"],
         "message": "" if last is None else last["message"],
+        "looked_at": None if looked is None else datetime.fromtimestamp(looked, timezone.utc).isoformat(timespec="seconds"),
+        "lag_seconds": lag_seconds(looked, now.timestamp()),
         "watermark": None if container.cursor_type is None else json_value(container.cursor_type, watermark),
-        "lag_seconds": _lag_seconds(container.cursor_type, watermark, now, container.timezone),
+        "newest_row_age_seconds": _newest_row_age(container.cursor_type, watermark, now, container.timezone),
         "held_back_by": [asdict(one) for one in event.held_back_by] if event is not None and event.held_back_by else None,
-        "held_back_seconds": held_back[label],
+        "held_back_seconds": _held_back_seconds(instance, definition, event, looked),
         "open_anomalies": anomalies.get(label, 0),
         "audit": None if audit is None else "different" if audit.different else "equal",
         "audited_at": None if audit is None else audit.at.isoformat(timespec="milliseconds"),
@@ -95,17 +99,22 @@ def _line(
     }
 
 
-def _last_sync(instance: dg.DagsterInstance, label: str) -> tuple[dict[str, Any] | None, float | None]:
-    """The newest sync of the container as an operation, and when its newest successful one ended, in seconds since 1970 UTC; None if there
-    is none among its newest runs."""
+def _syncs(instance: dg.DagsterInstance, label: str) -> list[dg.RunRecord]:
+    """The syncs among the container's newest runs, the newest first."""
     found = instance.get_run_records(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=_RUNS)
-    syncs = [record for record in found if is_sync(record.dagster_run)]
-    succeeded = next((record.end_time for record in syncs if record.dagster_run.is_success), None)
-    return (sync_of(instance, syncs[0]) if syncs else None), succeeded
+    return [record for record in found if is_sync(record.dagster_run)]
 
 
-def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: datetime, zone: str) -> int | None:
-    """How far the watermark lies behind the clock, at least 0; None where it is no time. Of a date, its whole day counts as passed."""
+def _last_covered(syncs: Sequence[dg.RunRecord]) -> float | None:
+    """When the last of the syncs has ended after which the lake had all; None if there is none. It stands in for a look until one is
+    recorded, as versions before have recorded none."""
+    ended = (one.end_time for one in syncs if one.dagster_run.is_success and not is_of_chosen_partitions(one.dagster_run))
+    return next(ended, None)
+
+
+def _newest_row_age(cursor_type: CursorType | None, watermark: int | None, now: datetime, zone: str) -> int | None:
+    """The age of the newest row: how far the watermark lies behind the clock, at least 0; None where it is no time. Of a date, its whole
+    day counts as passed."""
     if cursor_type is None or not cursor_type.is_time or watermark is None:
         return None
     # Of a date, the time of day counts, too.
@@ -115,28 +124,18 @@ def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: dat
     return max(0, (shown - reached) // MICROS_PER_SECOND)
 
 
-def _held_back_seconds(instance: dg.DagsterInstance, definition: ContainerDefinition, event: WatermarkEvent | None) -> int | None:
+def _held_back_seconds(
+    instance: dg.DagsterInstance, definition: ContainerDefinition, event: WatermarkEvent | None, looked: float | None
+) -> int | None:
     """For how long open transactions have held the watermark back, as far as somebody has looked; None if none does.
 
-    A tick that finds nothing to do, and the transactions still open, records nothing: so the newest tick counts as a look. If nobody has
-    looked since the last sync, it is not known whether they are still open, and the time up to that sync counts.
+    ``looked``: when the source was last looked at and found covered. If nobody has looked since the last sync, it is not known whether they
+    are still open, and the time up to that sync counts.
     """
     since = held_back_since(instance, definition.container, event) if event is not None else None
     if event is None or since is None:
         return None
-    looks = [event.at, *(tick for name in schedules_of(definition) for tick in _newest_ticks(instance, name))]
-    return max(0, round(min(max(looks), time.time()) - since))
-
-
-def _newest_ticks(instance: dg.DagsterInstance, schedule: str) -> list[float]:
-    """When the newest tick of the schedule was evaluated that has not failed; empty where there is none."""
-    found: list[float] = []
-    for state in instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE):
-        if state.instigator_name == schedule:
-            done = [TickStatus.SKIPPED, TickStatus.SUCCESS]
-            ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1, statuses=done)
-            found += [tick.end_timestamp or tick.timestamp for tick in ticks]
-    return found
+    return max(0, round(min(max(event.at, looked or 0.0), time.time()) - since))
 
 
 def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:

@@ -82,7 +82,8 @@ class TableAdapter:
                 if request.mode is not Mode.INCREMENTAL or request.reset or request.audit is not None:
                     raise
                 plan, reason = undecided(container, request, table.head(), None, None, ()), str(waits).removeprefix(f"{container.label}: ")
-                return replace(plan, reason=reason, watermark=newest_watermark(instance, container), alarm=True), []
+                event = newest_watermark(instance, container)
+                return replace(plan, reason=reason, watermark=event, alarm=True, looked_at=None), []
 
     def _planned(
         self,

@@ -91,7 +91,8 @@ def make_capture_plan(
     if request.changed_at is not None and position.lsn <= request.changed_at and request.audit is None:
         return plan(Action.SYNC, f"applies what the log has from {lsn_text(position.lsn)} on", (), False, applies=True)
     found = counts.changed(container, log, Since.of(position.lsn, now.shape))
-    plan = replace(common, retained=replace(retained, seconds=found.kept)).decided
+    looked_at = found.looked_at or common.looked_at
+    plan = replace(common, retained=replace(retained, seconds=found.kept), looked_at=looked_at).decided
     if found.reload is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"

@@ -58,7 +58,8 @@ class Peeked:
     ``end``: all transactions below this position were found, and are visible in the snapshot in which the look was made. ``oldest``: how
     many seconds ago the first of the changes was committed. ``last``: where the last transaction with a change was committed. Both are None
     if there is no change, or if they were not asked for. ``kept``: how many seconds ago the first transaction was committed that the slot
-    still has, whichever tables it has changed; None if there is none.
+    still has, whichever tables it has changed; None if there is none. ``looked_at``: when it was looked at, in seconds since 1970 UTC, if
+    that was for another container's plan; else None.
     """
 
     changes: int
@@ -67,6 +68,7 @@ class Peeked:
     oldest: float | None = None
     last: int | None = None
     kept: float | None = None
+    looked_at: float | None = None
 
 
 class CapturedKeys(Protocol):

@@ -121,6 +121,7 @@ def undecided(
         watermark=state.counting_watermark(event) if state else None,
         state=state,
         base_version=head.version if head else None,
+        looked_at=time.time(),
         warnings=(*warnings, *cut_otherwise(container, request, state)),
     )
 
@@ -197,7 +198,7 @@ def make_plan(
     if container.identifier is None:
         reason = _not_due(container, state, request) if request.mode is Mode.INCREMENTAL else None
         if reason:
-            return plan(Action.SKIP, reason, domain, True)
+            return plan(Action.SKIP, reason, domain, True, looked_at=None)
         reason = _unchanged(container, source, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
             learned = with_commit(state, table, with_point(source, state, table, None))

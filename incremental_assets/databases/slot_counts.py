@@ -10,7 +10,7 @@ asks for the others, too.
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Container
@@ -64,14 +64,14 @@ class SlotCounts:
         return log.changed({label: since})[label]
 
     def _look(self, slot: _Slot, log: ChangeLog, label: str, since: Since) -> None:
-        began = time.monotonic()
+        began, looked_at = time.monotonic(), time.time()
         asked = {label: since}
         for name, definition in list(slot.unasked.items())[:TOGETHER]:
             position = self._position(definition)
             if position is not None:
                 asked[name] = position
         found = log.changed(asked)
-        slot.answers = {name: (asked[name], found[name]) for name in asked}
+        slot.answers = {name: (asked[name], replace(found[name], looked_at=looked_at)) for name in asked}
         ended = time.monotonic()
         slot.until = ended + max(FRESH_SECONDS, 3 * (ended - began))
 

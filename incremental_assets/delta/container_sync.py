@@ -39,6 +39,11 @@ class ContainerSync(ABC):
     def container(self) -> Container:
         return self.result.plan.container
 
+    @property
+    def covers_until(self) -> float | None:
+        """See ``Plan.covers_until``. It is known when the last write batch has been committed."""
+        return self.result.plan.covers_until
+
     def prepare(self) -> bool:
         """Does what comes before the first commit. Returns whether there is anything to commit; if not, ``result`` has the reason."""
         return True

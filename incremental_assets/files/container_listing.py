@@ -4,6 +4,7 @@ Belongs here: which of the listed files are the container's own, and their parti
 (``files.listing``), or what is to be done with the files (``files.plan``).
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,13 +21,14 @@ class FileListing:
 
     ``stamps``: by key. ``renamed``: the path within the folder, by key, of those files whose key is another text than their path.
     ``others``: keys of files that the container's pattern matches and that belong to another container. ``unseen``: by path, why a folder
-    or file could not be inspected.
+    or file could not be inspected. ``at``: when it was begun, in seconds since 1970 UTC; None: it is not known.
     """
 
     stamps: Mapping[str, FileStamp]
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     others: frozenset[str] = frozenset()
     unseen: Mapping[str, str] = field(default_factory=dict[str, str])
+    at: float | None = None
 
     def may_hide(self, key: str) -> bool:
         """Whether a file that the listing lacks may be in a folder that could not be listed.
@@ -53,6 +55,7 @@ def list_files(definition: FileDefinition) -> FileListing:
 
     Raises SourceUnreachable where the folder is not there, and SourceError where all of its files would be in a folder that is not read.
     """
+    at = time.time()
     unseen: dict[str, str] = {}
     stamps: dict[str, FileStamp] = {}
     renamed: dict[str, str] = {}
@@ -72,4 +75,4 @@ def list_files(definition: FileDefinition) -> FileListing:
     refused = next((why for path, why in unseen.items() if is_above(path, fixed_part(definition.glob))), None)
     if refused is not None:
         raise SourceError(refused)
-    return FileListing(stamps, renamed, frozenset(others), unseen)
+    return FileListing(stamps, renamed, frozenset(others), unseen, at)

@@ -59,6 +59,11 @@ class FilesPlan(Plan):
         return self.action is Action.SKIP and not self.recent and not self.later and not self.listed.unseen
 
     @property
+    def covers_until(self) -> float | None:
+        """See ``Plan``. Files that could not be read count as covered, as each look would find them again: they are reported otherwise."""
+        return None if self.later or self.listed.unseen else super().covers_until
+
+    @property
     def requested(self) -> str:
         """The number of files to be read, and the paths of the first three."""
         count = len(self.due)
@@ -117,6 +122,8 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
         warnings=(*listed.unseen.values(), *_of_unknown(unknown)),
         alarm=bool(refused or listed.unseen),
         due=tuple(listed.file(key) for key in due),
+        # Files that were modified too recently wait: what is read is how the folder was before.
+        looked_at=listed.at - settings.settle_seconds if listed.at is not None and compared.recent else listed.at,
         recent=compared.recent,
         later=len(compared.waiting) - compared.recent + again_later,
         gone=gone,

@@ -285,6 +285,10 @@ class FileSync(ContainerSync):
         return self._rows.counts if self._rows is not None else {}
 
     @property
+    def covers_until(self) -> float | None:
+        return None if FileState.WAITING in self._states.values() else super().covers_until
+
+    @property
     def _refusals(self) -> Mapping[str, str]:
         return {**(self._rows.refused if self._rows is not None else {}), **self._attempt.refused}
 

@@ -18,6 +18,7 @@ _END_IT = (
     "New rows are synced all the same, but each sync reads again from there on. If nobody needs the transaction, end it in the source "
     "(pg_terminate_backend of PostgreSQL); a sync after that moves the watermark."
 )
+_SEE = "Is a schedule or sensor at work, and do its syncs succeed? incremental-assets status says both."
 _MOST_CHARACTERS = 500
 """How much of a message of an error is shown."""
 
@@ -43,7 +44,7 @@ class Problem:
 class Limits:
     """From where on something is a problem. None: it never is one.
 
-    ``lag_seconds``: how far a watermark may be behind the clock. ``held_back_seconds``: for how long open transactions may hold a watermark
+    ``lag_seconds``: how far the lake may be behind a source. ``held_back_seconds``: for how long open transactions may hold a watermark
     back. ``retained_seconds``: for how long a source may keep the same log for a replication slot; ``retained_bytes``: how much of it,
     where None stands for the datastore's ``capture_warning_bytes``. ``overdue_seconds``: by how much a schedule or sensor may be late.
     """
@@ -72,13 +73,18 @@ class Found:
         return Found({key: one for key, one in self.problems.items() if key not in keys}, self.undecided | keys, self.runs)
 
 
-def found_in(records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly], limits: Limits) -> Found:
-    """The problems of containers. ``records``: those of ``status --json``. ``anomalies``: all that are open."""
+def found_in(
+    records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly], limits: Limits, every: Mapping[str, int] | None = None
+) -> Found:
+    """The problems of containers. ``records``: those of ``status --json``. ``anomalies``: all that are open.
+
+    ``every``: in seconds, how much later than others containers may be looked at, by their labels: those that are read at intervals.
+    """
     of_rules: dict[str, Counter[str]] = {}
     for one in anomalies:
         of_rules.setdefault(one.container, Counter())[one.severity.value] += 1
-    problems: dict[str, Problem] = {}
-    undecided: set[str] = set()
+    problems, said = _lags(records, limits, every or {})
+    undecided = set(said)
     runs: dict[str, tuple[str, str]] = {}
     for record in records:
         label, result = record["container"], record["result"]
@@ -93,9 +99,7 @@ def found_in(records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly],
                 problems[f"{label} sync"] = Problem(Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}")
         if record["audit"] == "different":
             problems[f"{label} audit"] = Problem(Severity.FAILURE, f"{label}: the last audit has found differences from its source")
-        lag, held = record["lag_seconds"], record["held_back_seconds"]
-        if limits.lag_seconds is not None and lag is not None and lag > limits.lag_seconds:
-            problems[f"{label} lag"] = Problem(Severity.WARNING, f"{label}: its watermark is {lag:,} s behind the clock")
+        held = record["held_back_seconds"]
         if limits.held_back_seconds is not None and held is not None and held > limits.held_back_seconds:
             problems[f"{label} held back"] = Problem(Severity.WARNING, f"{label}: {_held_back(record)}", _END_IT)
         rules = of_rules.get(label)
@@ -103,6 +107,40 @@ def found_in(records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly],
             severity = Severity.FAILURE if rules[RuleSeverity.ERROR.value] else Severity.WARNING
             problems[f"{label} anomalies"] = Problem(severity, f"{label}: {rules.total():,} open anomalies")
     return Found(problems, frozenset(undecided), runs)
+
+
+def _lags(records: Sequence[Mapping[str, Any]], limits: Limits, every: Mapping[str, int]) -> tuple[dict[str, Problem], set[str]]:
+    """The problems of lag by their keys, and the keys of those that another one says, too.
+
+    If all containers of a datastore are late, it is mostly for one reason: they are one problem then. What is gone from the source has a
+    problem already.
+    """
+    problems: dict[str, Problem] = {}
+    said: set[str] = set()
+    if limits.lag_seconds is None:
+        return problems, said
+    by_store: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record["lag_seconds"] is not None and record["result"] != "missing":
+            by_store.setdefault(record["container"].partition("/")[0], []).append(record)
+    for store, some in by_store.items():
+        late = [one for one in some if one["lag_seconds"] > limits.lag_seconds + every.get(one["container"], 0)]
+        keys = {f"{one['container']} lag": one for one in late}
+        if len(late) > 1 and late == some:
+            last = min(late, key=lambda one: one["lag_seconds"])
+            problems[f"{store} lag"] = Problem(
+                Severity.WARNING, f"{store}: all of its {len(late):,} containers are behind: {_behind(last)}", _SEE
+            )
+            said |= keys.keys()
+        else:
+            problems |= {key: Problem(Severity.WARNING, f"{one['container']}: {_behind(one)}", _SEE) for key, one in keys.items()}
+    return problems, said
+
+
+def _behind(record: Mapping[str, Any]) -> str:
+    """How far the lake is behind the source of a container."""
+    at = moment(datetime.fromisoformat(record["looked_at"]).timestamp())
+    return f"the lake is {duration(record['lag_seconds'])} behind the source, which was last looked at and found covered at {at}"
 
 
 def _held_back(record: Mapping[str, Any]) -> str:

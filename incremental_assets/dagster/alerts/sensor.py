@@ -95,7 +95,8 @@ def look(
     at = time.time() if now is None else now
     anomalies = open_anomalies(chosen)
     records = status_lines(instance, chosen, datetime.fromtimestamp(at, timezone.utc), anomalies)
-    found = found_in(records, anomalies, limits).with_more(*slot_problems(instance, chosen, limits, at))
+    every = {one.container.label: one.container.options.every or 0 for one in chosen}
+    found = found_in(records, anomalies, limits, every).with_more(*slot_problems(instance, chosen, limits, at))
     return found.with_more(*tick_problems(instance, expected, limits.overdue_seconds, at))
 
 

@@ -34,9 +34,9 @@ class Alerts(dg.Component, dg.Resolvable):
         "warning",
     )
     name: Annotated[str, dg.Resolver.default(description="the sensor's name")] = "alerts"
-    max_lag_seconds: Annotated[int | None, dg.Resolver.default(description="a watermark that is further behind the clock is a warning")] = (
-        None
-    )
+    max_lag_seconds: Annotated[
+        int | None, dg.Resolver.default(description="a lake that is further behind a container's source is a warning")
+    ] = None
     max_held_back_seconds: Annotated[
         int | None, dg.Resolver.default(description="a watermark that open transactions hold back for longer is a warning")
     ] = 3600
