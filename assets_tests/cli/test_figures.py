@@ -93,7 +93,8 @@ def test_the_command_and_the_service_give_the_figures_of_a_sync(
     found = values_of(text)
     assert (found["rows", "shop", "orders"], found["last_sync_failed", "shop", "orders"]) == (3, 0)
     assert found["last_sync_rows", "shop", "orders", "inserted"] == 1
-    assert 0 <= found["seconds_since_success", "shop", "orders"] < 600 and found["lag_seconds", "shop", "orders"] > 86_400
+    assert 0 <= found["seconds_since_success", "shop", "orders"] < 600 and 0 <= found["lag_seconds", "shop", "orders"] < 600
+    assert found["newest_row_age_seconds", "shop", "orders"] > 86_400
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(shop.path), "status", "--prometheus"]
     printed = values_of(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert printed.keys() == found.keys() and printed["rows", "shop", "orders"] == 3

@@ -76,7 +76,7 @@ def init(
     rich_help_panel="The project",
     epilog=examples(
         ("add SHOP_URL --name shop", "the variable has the URL"),
-        ("add SHOP_URL --only 'sales_*' --exclude '*_tmp'", "these, without those"),
+        ("add SHOP_URL --only 'sales_*'", "these; or --exclude"),
     ),
 )
 def add(
