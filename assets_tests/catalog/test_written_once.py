@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from incremental_assets.catalog.detect import WHOLE_BYTES, outgrown, propose
+from incremental_assets.catalog.detect import WHOLE_BYTES, propose
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 
@@ -79,4 +79,3 @@ def test_a_small_table_is_synced_whole() -> None:
     small = propose(customer, replace(evidence, bytes=WHOLE_BYTES))
     assert (small.columns, small.trusted, small.waits) == (("updated_at",), False, True) and "small (16.0 MB)" in small.reasons[0]
     assert propose(customer, replace(evidence, bytes=None)).trusted, "a source that tells no sizes has no small tables"
-    assert [outgrown(replace(LOG, bytes=size)) for size in (None, WHOLE_BYTES, 3 * WHOLE_BYTES + 1)] == [False, False, True]

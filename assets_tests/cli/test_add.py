@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from assets_tests.harness import forget_modules
+from incremental_assets.catalog import definition
 from incremental_assets.cli import app
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.yaml_text import comment_text, flow
@@ -109,6 +110,19 @@ def test_a_project_with_a_url_has_a_datastore_that_loads(run: Run, shop: str, tm
     }, "a view would be read whole each time, and is not synced"
     assert "shop/customer" in output and "upsert by updated_at, month" in output, output
     assert "shop: 8 containers" in output and len(output.splitlines()) < 22, "a line a table; all reasons are in the file"
+
+
+def test_a_table_that_has_become_large_is_named_by_catalog_and_status(
+    run: Run, shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at a comment in the YAML again, and the table of twelve rows has a million, read whole each quarter of an hour."""
+    run("init", "lake", "--url", shop, "--name", "shop")
+    project = ("--project", str(tmp_path / "lake"))
+    entry = '"public.plans:updated_at:timestamp!upsert"'
+    assert entry not in run("catalog", *project) + run("status", *project)
+    monkeypatch.setattr(definition, "WHOLE_BYTES", 1)
+    for command in ("catalog", "status"):
+        assert f"this reads only what is new: {entry}" in run(command, *project), command
 
 
 def test_what_nobody_asks_a_lake_for_is_excluded(run: Run, shop: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Belongs here: what tables and files have in common. Does not belong: how either 
 from dataclasses import dataclass
 from typing import Protocol
 
-from incremental_assets.catalog.detect import Proposal
+from incremental_assets.catalog.detect import WHOLE_BYTES, Proposal
 from incremental_assets.core.container import AuditSettings, Container, Kind, RegularScan, SourceTable
 from incremental_assets.core.metadata_documents import MetadataSettings
 
@@ -117,6 +117,13 @@ class ContainerDefinition(Protocol):
     def is_detected(self) -> bool:
         """Whether its identifier is one that the catalog operation has detected."""
         ...
+
+
+def is_outgrown(definition: ContainerDefinition) -> bool:
+    """Whether the container is synced whole, has become too large for that, and the catalog knows another way."""
+    size = definition.table.bytes
+    is_whole = definition.container.identifier is None and definition.proposal.type is not None
+    return is_whole and size is not None and size > 3 * WHOLE_BYTES
 
 
 def max_runtime_seconds(definition: ContainerDefinition) -> int:

@@ -111,11 +111,6 @@ def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile |
     return replace(found, trusted=False, is_small=True, waits=found.trusted or found.waits, reasons=(why, *found.reasons[:1]))
 
 
-def outgrown(table: SourceTable) -> bool:
-    """Whether the table is so large that it should no longer be synced whole, where there is another way."""
-    return table.bytes is not None and table.bytes > 3 * WHOLE_BYTES
-
-
 def _by_columns(table: SourceTable, evidence: TableEvidence, profile: TableProfile | None) -> Proposal:
     """The proposal for a table of any size."""
     if table.heirs is Heirs.ALL:

@@ -18,7 +18,7 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
     rich_help_panel="What moves",
     epilog=examples(
         ("catalog shop", "what there is, and what has changed"),
-        ("catalog shop --explain", "with all reasons for each container"),
+        ("catalog shop --explain", "with all reasons"),
         ("catalog --dry-run --json", "only look, for a script"),
     ),
 )

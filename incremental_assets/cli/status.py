@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from incremental_assets.catalog.definition import is_outgrown
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 from incremental_assets.core.errors import ConfigurationError
@@ -23,7 +24,7 @@ _COLUMNS = ("container", "result", "synced", "looked at", "watermark", "newest r
     epilog=examples(
         ("status", "all containers"),
         ("status shop --watch 5", "again every 5 seconds"),
-        ("status --prometheus", "for a file that Prometheus' node_exporter reads"),
+        ("status --prometheus", "for Prometheus"),
     ),
 )
 def status(
@@ -78,6 +79,8 @@ def status(
                 time.sleep(watch)
         if watch is None:
             show(screen_of(lines()))
+            for one in filter(is_outgrown, chosen):
+                say(f"{one.container.label} has become large and is synced whole; this reads only what is new: {one.entry}")
             say_whether_a_daemon_runs()
             return
         with whole_screen() as screen:

@@ -8,8 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.catalog.detect import outgrown
+from incremental_assets.catalog.definition import ContainerDefinition, is_outgrown
 from incremental_assets.catalog.diff import Change
 from incremental_assets.catalog.operation import hide
 from incremental_assets.core.errors import ConfigurationError, SyncError
@@ -131,7 +130,7 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
         "ordering": list(proposal.primary_key) if proposal.type is None else [],
         "trusted": proposal.trusted,
         "used": definition.is_detected,
-        "outgrown": proposal.type is not None and definition.container.identifier is None and outgrown(definition.table),
+        "outgrown": is_outgrown(definition),
         "why": list(proposal.reasons),
     }
 
