@@ -5,6 +5,7 @@ Belongs here: the queries. Does not belong: which identifier is proposed because
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import psycopg
@@ -15,11 +16,13 @@ from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.origins import read_origins
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # For a partitioned table that was analyzed, the statistics of all its rows (inherited) are preferred.
 _STATISTICS = r"""
 select distinct on (s.tablename, s.attname) s.tablename, s.attname, s.correlation::float8, s.null_frac::float8, s.n_distinct::float8,
        case when a.atttypid in ('date'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype) then array(
-         select distinct left(v, 10)::date from unnest(s.histogram_bounds::text::text[] || s.most_common_vals::text::text[]) v
+         select distinct left(v, 10)::date - '1970-01-01'::date
+         from unnest(s.histogram_bounds::text::text[] || s.most_common_vals::text::text[]) v
          where v ~ '^\d{4}-\d\d-\d\d' and v !~ 'BC$'
        ) end as days
 from pg_stats s join pg_namespace n on n.nspname = s.schemaname join pg_class c on c.relnamespace = n.oid and c.relname = s.tablename
@@ -45,7 +48,7 @@ where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[])
 # The counters of PostgreSQL's statistics, summed over a table and its partitions. They begin anew when somebody resets them, and after a
 # crash, which sets the times of the server's own statistics. When a table was made or altered is known only where the server keeps the
 # times of commits. Sizes are measured, as those of the last ANALYZE leave large values out; that opens a table, and one that somebody has
-# locked is left out.
+# locked is left out. Times are numbers, as a role may set another form of dates.
 _CHANGES = """
 with recursive parts as (
   select c.relname, c.oid, c.relkind, c.xmin from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -59,9 +62,10 @@ select relname, sum(pg_stat_get_tuples_inserted(oid))::bigint as inserts,
        sum(pg_stat_get_live_tuples(oid))::bigint as live,
        sum(case when oid <> all(array(select relation from pg_locks where mode = 'AccessExclusiveLock' and relation is not null))
              then pg_total_relation_size(oid) end)::bigint as bytes,
-       (select greatest(d.stats_reset, a.stats_reset, b.stats_reset) from pg_stat_database d, pg_stat_archiver a, pg_stat_bgwriter b
-        where d.datname = current_database()) as counted_since,
-       max(case when current_setting('track_commit_timestamp')::bool then pg_xact_commit_timestamp(xmin) end) as made_at
+       (select floor(extract(epoch from greatest(d.stats_reset, a.stats_reset, b.stats_reset)))::bigint
+        from pg_stat_database d, pg_stat_archiver a, pg_stat_bgwriter b where d.datname = current_database()) as counted_since,
+       max(case when current_setting('track_commit_timestamp')::bool
+             then floor(extract(epoch from pg_xact_commit_timestamp(xmin)))::bigint end) as made_at
 from parts group by relname
 """
 
@@ -83,13 +87,17 @@ def read_evidence(connection: psycopg.Connection, schema: str, tables: Sequence[
             origin.at_insert if origin else None,
             origin.at_update if origin else None,
             (table, name) in in_turn,
-            tuple(row.get("days") or ()),
+            tuple(_EPOCH.date() + timedelta(days=day) for day in row.get("days") or ()),
         )
     unique: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for row in ask(connection, _UNIQUE, parameters, dict_row):
         unique[row["relname"]].append(tuple(row["columns"]))
-    counted = {row.pop("relname"): row for row in ask(connection, _CHANGES, parameters, dict_row)}
+    counted = {row.pop("relname"): {**row, **_times(row)} for row in ask(connection, _CHANGES, parameters, dict_row)}
     return {table: TableEvidence(columns[table], tuple(unique[table]), **counted.get(table, {})) for table in tables}
+
+
+def _times(row: dict[str, Any]) -> dict[str, datetime | None]:
+    return {name: None if row[name] is None else _EPOCH + timedelta(seconds=row[name]) for name in ("counted_since", "made_at")}
 
 
 def last_drawn(row: Callable[..., Any], sequence: str) -> int | None:

@@ -55,7 +55,7 @@ with recursive parts as (
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
                                      where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped),
        (select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()),
-       (select greatest(d.stats_reset, a.stats_reset)::text from pg_stat_database d, pg_stat_archiver a
+       (select extract(epoch from greatest(d.stats_reset, a.stats_reset))::bigint from pg_stat_database d, pg_stat_archiver a
         where d.datname = current_database())
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
