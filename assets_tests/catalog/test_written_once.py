@@ -65,9 +65,10 @@ def test_what_speaks_against_it_is_not_waited_for(evidence: TableEvidence, said:
     assert not found.trusted and not found.waits and any(said in one for one in found.reasons), found.reasons
 
 
-def test_rows_from_before_the_counters_speak_against_nothing() -> None:
-    """The counters of a server that has crashed a month ago begin anew, and the table has rows of years."""
-    assert propose(LOG, replace(PROVED, live=5_000_000)).trusted
+def test_rows_from_before_the_counters_prove_nothing_and_speak_against_nothing() -> None:
+    """A standby that has taken over has counted since then, and says that it has for years."""
+    found = propose(LOG, replace(PROVED, live=5_000_000))
+    assert not found.trusted and found.waits
 
 
 def test_a_small_table_is_synced_whole() -> None:

@@ -239,6 +239,8 @@ def _written_once(evidence: TableEvidence, arrivals: Sequence[str]) -> tuple[Pro
     if inserts - live > inserts * COUNTED_APART:
         return Proof.AGAINST, f"{inserts:,} rows came and {live:,} are there: it was truncated, which append does not see"
     seen = f"no row was updated or deleted so far, while {inserts:,} came"
+    if live - inserts > inserts * COUNTED_APART:  # a standby that has taken over counts from then on, and says otherwise
+        return Proof.MISSING, f"not proved to be written once: {seen} and {live:,} are there, so that the source has not counted all along"
     now = datetime.datetime.now(datetime.timezone.utc)
     if evidence.counted_since is None or evidence.made_at is None:
         unknown = "the source has counted" if evidence.counted_since is None else "the table is there"

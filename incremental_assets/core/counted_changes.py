@@ -9,49 +9,51 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CountedChanges:
-    """What the counters of a table said when a sync has read it.
+    """What the counters of a table said before a sync has read it.
 
-    ``count``: rows that were updated or deleted. ``since``: since when they are counted, as the server writes it; after a reset they begin
-    anew. ``missed``: how many of them no sync has met since all rows were read. It is negative after a sync that has met more than were
-    counted by then, as a server may count some seconds late. ``is_open``: what the read that is under way meets is still to be taken off.
+    ``count``: rows that were updated or deleted. ``table``: the table that they are of. ``since``: since when they are counted, in seconds
+    since 1970 UTC; after a reset or a crash they begin anew. ``missed``: how many of them no sync has met since all rows were read.
+    ``new``: how many of ``missed`` the read that is under way may meet; 0 once it has ended.
     """
 
     count: int
-    since: str
+    table: str
+    since: int
     missed: int = 0
-    is_open: bool = False
+    new: int = 0
 
     @classmethod
     def from_json(cls, data: Any) -> "CountedChanges | None":
         return None if data is None else cls(*data)
 
     def to_json(self) -> list[int | str]:
-        return [self.count, self.since, self.missed]
+        return [self.count, self.table, self.since, self.missed]
 
     def missed_by(self, now: "CountedChanges | None") -> int:
         """How many changes append has not met when the counters say ``now``."""
-        return max(0, self.missed + self._new_in(now))
+        return self.missed + self._new_in(now)
 
-    def read_again(self, now: "CountedChanges | None") -> "CountedChanges | None":
-        """What to store with a sync that reads what is new, and the rows of its lag window again."""
-        if now is None:
-            return None
+    def read_again(self, now: "CountedChanges | None") -> "CountedChanges":
+        """What to store with a sync that reads what is new, and the rows of its lag window again. ``now``: from before its snapshot; None:
+        the server did not say, as a replica."""
         new = self._new_in(now)
-        # What was counted late was counted by now.
-        return replace(now, missed=(self.missed if new else max(0, self.missed)) + new, is_open=True)
+        return self if now is None else replace(now, missed=self.missed + new, new=new)
 
     def met(self, changed: int) -> "CountedChanges":
-        """What is left once a read has met so many rows that were changed or deleted."""
-        return replace(self, missed=max(self.missed, 0) - changed, is_open=False) if self.is_open else self
+        """What is left once the read has met so many rows that were changed or deleted. What was missed before it stays missed: a read of
+        the lag window may find more differences than were counted, such as values of a new column."""
+        return replace(self, missed=self.missed - min(changed, self.new), new=0)
 
     def _new_in(self, now: "CountedChanges | None") -> int:
-        began_anew = now is None or now.since != self.since or now.count < self.count
-        return 0 if now is None or began_anew else now.count - self.count
+        if now is None or now.table != self.table or (now.since == self.since and now.count < self.count):
+            return 0  # another table, or one of which a partition is gone with its counters
+        return now.count - (self.count if now.since == self.since else 0)
 
 
 def said_of(label: str, missed: int) -> str:
     """What a sync says of changes that it has not met."""
     return (
         f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
-        f"Compare and mend them: incremental-assets audit {label} --repair. If rows are changed regularly, use upsert"
+        f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or sync {label} --refresh, "
+        f"ends this warning. If rows are changed regularly, use upsert"
     )

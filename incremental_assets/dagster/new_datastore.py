@@ -168,6 +168,7 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
     found = [definition for definition in containers if isinstance(definition, TableDefinition)]
     migrations = [definition.table.name for definition in found if definition.table.name in MIGRATIONS]
     views = [one.table.name for one in found if one.table.kind is Kind.VIEW and not TEMPLATE.search(one.table.name)]
+    views = [name for name in views if name not in new.only]  # who names a view wants it
     tables = [definition for definition in found if definition.table.name not in (*migrations, *views)]
     excluded = [*new.exclude, *migrations, *(glob.escape(name) for name in views)]
     why = "   # also views, and what migration tools keep for themselves" if migrations or views else ""

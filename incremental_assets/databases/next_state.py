@@ -25,11 +25,17 @@ from incremental_assets.databases.source import SourceDatabase
 
 
 def next_state(
-    plan: TablePlan, source: SourceDatabase, container: Container, before: TableState, scope: RowScope, moved: Advance
+    plan: TablePlan,
+    source: SourceDatabase,
+    container: Container,
+    before: TableState,
+    scope: RowScope,
+    moved: Advance,
+    counted: CountedChanges | None,
 ) -> TableState:
     """The state after the rows of the scope were read, in the snapshot that is held, where the fingerprint is computed.
 
-    ``before``: the state of the last commit, or a fresh one.
+    ``before``: the state of the last commit, or a fresh one. ``counted``: the source's counters from before the sync's first snapshot.
     """
     if container.identifier is None:
         lag_windows: tuple[Window, ...] = tuple(scope.windows)
@@ -47,7 +53,6 @@ def next_state(
     # next sync reads the lag window again.
     kept = before.fingerprint if moved.watermark == before.watermark else None
     beside_others = before.loaded and plan.is_of_chosen_partitions
-    relation = source.relation()
     return replace(
         before,
         watermark=moved.watermark,
@@ -66,21 +71,21 @@ def next_state(
         padded=before.padded if beside_others else container.padded or None,
         cut=container.cut if before.cut is None or plan.reports_whole else before.cut,
         read_at=None if container.options.every is None else time.time_ns() // 1000,
-        changes=_changes_after(plan, container, relation.changes, before),
-        **relation_after(plan, container, relation, before),
+        changes=_changes_after(plan, container, counted, before),
+        **relation_after(plan, container, source.relation(), before),
     )
 
 
 def _changes_after(plan: TablePlan, container: Container, now: CountedChanges | None, before: TableState) -> CountedChanges | None:
     """What to store of the source's counters of changes: nothing is missed once all rows were read.
 
-    A refresh of chosen partitions has met what it met; what else was counted since the last sync is for the next one to say.
+    What a refresh of chosen partitions meets may have been changed before anything was counted, so that it takes nothing off.
     """
     if container.strategy is not Strategy.APPEND:
         return None
     if before.changes is None or plan.reports_whole:
         return now
-    return replace(before.changes, is_open=True) if plan.is_of_chosen_partitions else before.changes.read_again(now)
+    return before.changes if plan.is_of_chosen_partitions else before.changes.read_again(now)
 
 
 def confirmed_by(
@@ -88,7 +93,7 @@ def confirmed_by(
 ) -> TableState:
     """The state after an audit: older rows that it has found equal need no refresh. ``now``: the counters of changes before it."""
     is_whole = asked == AuditRequest() and found.equal and found.following is None
-    missed_none = None if now is None else replace(now, missed=0, is_open=False)
+    missed_none = None if now is None else replace(now, missed=0, new=0)
     return replace(
         state,
         unfilled=left_by_audit(state.unfilled, found, partitions),

@@ -62,8 +62,9 @@ class Relation:
     ``id``: an id that no other table of the database ever gets; None if there is none, as for views. ``numbers``: the numbers of the
     columns by their names: no other column of the table ever gets one, and a renamed column keeps it. Empty if the source has none.
     ``mark``: another one if the table or a column is another one, and after some other statements, too, so that it raises a doubt and
-    proves nothing; None if there is an id, or nothing like it. ``changes``: how many rows were updated or deleted, which tells nothing of
-    what table it is; None if the source does not count.
+    proves nothing; None if there is an id, or nothing like it. ``changes``: of a container with
+    ``append``, how many rows were updated or deleted, which tells nothing of what table it is; None if the source does not count, and in a
+    snapshot, where a refused query would end it.
     """
 
     id: str | None = None

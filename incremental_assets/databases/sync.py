@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.counted_changes import said_of as missed_changes
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
@@ -92,6 +93,8 @@ class TableSync(ContainerSync):
         """Whether the plan is carried out by several commits, each for a part of its windows."""
         self._infinite: tuple[str, ...] | None = None
         """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
+        self._counted: CountedChanges | None = None
+        """What the source's counters of changes said before the first snapshot; None if they were not asked, or there are none."""
         self._is_last = False
         """Whether the piece that is being written is the last one."""
         self._audited: SourceSnapshot | None = None
@@ -149,6 +152,8 @@ class TableSync(ContainerSync):
         """
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
+        if self._counted is None:
+            self._counted = source.relation().changes  # before the first snapshot: what is changed after it is for the next sync to say
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if plan.by_partition:
             highest = source.highest()  # of the partitions' column, up to which the read is divided; the watermark stays where it is
@@ -262,7 +267,7 @@ class TableSync(ContainerSync):
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)
         self.result.warnings += unknown_policies(container, self._source, before)
-        after = next_state(self._plan, self._source, container, before, scope, moved)
+        after = next_state(self._plan, self._source, container, before, scope, moved, self._counted)
         self.result.messages += unknown_numbers(container, before, after)
         self.result.warnings += set_back(self._plan, container, before, after)
         return after
@@ -399,7 +404,7 @@ class TableSync(ContainerSync):
     def _note_missed(self) -> None:
         """Warns of changes in the source that append has not met, after the last commit."""
         changes = self._state.changes if self._state is not None and self._is_last else None
-        missed = changes.missed_by(changes) if changes is not None else 0
+        missed = changes.missed if changes is not None else 0
         if missed:
             self.result.more[MISSED_CHANGES] = missed
             self.result.warnings.append(missed_changes(self._container.label, missed))

@@ -45,26 +45,35 @@ from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.o
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[])
   and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
 """
-# The counters of PostgreSQL's statistics, summed over a table and its partitions. They begin anew when somebody resets them, and after a
-# crash, which sets the times of the server's own statistics. When a table was made or altered is known only where the server keeps the
-# times of commits. Sizes are measured, as those of the last ANALYZE leave large values out; that opens a table, and one that somebody has
-# locked is left out. Times are numbers, as a role may set another form of dates.
-_CHANGES = """
+COUNTED_SINCE = """
+select floor(extract(epoch from greatest(d.stats_reset, a.stats_reset, b.stats_reset)))::bigint
+from pg_stat_database d, pg_stat_archiver a, pg_stat_bgwriter b where d.datname = current_database()
+"""
+"""Since when PostgreSQL has its counters, in seconds since 1970 UTC: they begin anew when somebody resets them, and after a crash, which
+sets the times of the server's own statistics. It is a number, as a role may set another form of dates."""
+# The counters of PostgreSQL's statistics, summed over a table and its partitions. When a table was made or altered is known only where the
+# server keeps the times of commits. Sizes are measured, as those of the last ANALYZE leave large values out; that opens a table with its
+# indexes and large values, and is left out while somebody has one of them locked.
+_CHANGES = f"""
 with recursive parts as (
   select c.relname, c.oid, c.relkind, c.xmin from pg_class c join pg_namespace n on n.oid = c.relnamespace
   where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and c.relkind in ('r', 'p')
   union all
   select parts.relname, i.inhrelid, c.relkind, c.xmin
   from parts join pg_inherits i on i.inhparent = parts.oid join pg_class c on c.oid = i.inhrelid
+), held as (
+  select coalesce(i.indrelid, l.relation) as oid from pg_locks l left join pg_index i on i.indexrelid = l.relation
+  where l.mode = 'AccessExclusiveLock' and l.relation is not null
+), locked as (
+  select oid from held union select c.oid from pg_class c join held on held.oid = c.reltoastrelid
 )
 select relname, sum(pg_stat_get_tuples_inserted(oid))::bigint as inserts,
        sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint as changes,
        sum(pg_stat_get_live_tuples(oid))::bigint as live,
-       sum(case when oid <> all(array(select relation from pg_locks where mode = 'AccessExclusiveLock' and relation is not null))
-             then pg_total_relation_size(oid) end)::bigint as bytes,
-       (select floor(extract(epoch from greatest(d.stats_reset, a.stats_reset, b.stats_reset)))::bigint
-        from pg_stat_database d, pg_stat_archiver a, pg_stat_bgwriter b where d.datname = current_database()) as counted_since,
-       max(case when current_setting('track_commit_timestamp')::bool
+       case when not bool_or(oid = any(array(select l.oid from locked l)))
+         then sum(case when oid <> all(array(select l.oid from locked l)) then pg_total_relation_size(oid) end)::bigint end as bytes,
+       ({COUNTED_SINCE}) as counted_since,
+       max(case when current_setting('track_commit_timestamp')::bool and not pg_is_in_recovery()
              then floor(extract(epoch from pg_xact_commit_timestamp(xmin)))::bigint end) as made_at
 from parts group by relname
 """

@@ -16,7 +16,7 @@ from incremental_assets.databases.postgres.connection import ask
 _PRIMARY = "select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), pg_current_wal_insert_lsn()::text"
 # A replica that has taken over is the primary now, though it was none when the connection was opened.
 _REPLICA = "select null, case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end::text"
-_REFUSED = (
+REFUSED = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.FeatureNotSupported,
     psycopg.errors.ObjectNotInPrerequisiteState,
@@ -31,6 +31,6 @@ def point_of(connection: psycopg.Connection[Any], *, is_replica: bool) -> Histor
     """
     try:
         timeline, lsn = ask(connection, _REPLICA if is_replica else _PRIMARY)[0]
-    except _REFUSED:
+    except REFUSED:
         return None
     return HistoryPoint(timeline, parse_lsn(lsn)) if lsn is not None else None

@@ -15,11 +15,12 @@ from incremental_assets.core.container import Identifier, Inherited, Kind, Sourc
 from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import SourceError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
-from incremental_assets.databases.postgres.connection import APPLICATION_NAME
-from incremental_assets.databases.postgres.evidence import last_drawn
-from incremental_assets.databases.postgres.history import point_of
+from incremental_assets.databases.postgres.connection import APPLICATION_NAME, ask
+from incremental_assets.databases.postgres.evidence import COUNTED_SINCE, last_drawn
+from incremental_assets.databases.postgres.history import REFUSED, point_of
 from incremental_assets.databases.postgres.introspect import read_tables
 from incremental_assets.databases.postgres.queries import (
     cursor_value_text,
@@ -46,17 +47,17 @@ _BUCKET_TYPES = {
     CursorType.TIMESTAMP_NTZ: "timestamp",
     CursorType.TIMESTAMP: "timestamptz",
 }
-# The counters of updated and deleted rows are those of the table and of all that inherit from it. They begin anew when somebody resets
-# them, and after a crash, which sets the times of the server's own statistics. Those of a replica are its own.
-_RELATION = """
+# The counters of updated and deleted rows are those of the table and of all that inherit from it. Those of a replica are its own.
+_CHANGES = f"""
 with recursive parts as (
   select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
 )
+select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint, coalesce(({COUNTED_SINCE}), 0)
+from parts where not pg_is_in_recovery()
+"""
+_RELATION = """
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
-                                     where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped),
-       (select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()),
-       (select extract(epoch from greatest(d.stats_reset, a.stats_reset))::bigint from pg_stat_database d, pg_stat_archiver a
-        where d.datname = current_database())
+                                     where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
 _LOOSE = """
@@ -114,10 +115,28 @@ class PostgresReader(PostgresSession):
 
         There is no id of a view: a view that is created anew still shows the same rows.
         """
-        oid, numbers, changes, since = self._row(_RELATION, {"r": self._regclass()})
+        oid, numbers = self._row(_RELATION, {"r": self._regclass()})
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
             return Relation(None, numbers or {})
-        return Relation(oid, numbers or {}, changes=None if changes is None else CountedChanges(changes, f"{oid} {since}"))
+        return Relation(oid, numbers or {}, changes=self._changes(oid))
+
+    def _changes(self, oid: str) -> CountedChanges | None:
+        """How many rows were updated or deleted; None in a snapshot, for other strategies than append, and where it is not counted.
+
+        It is also None if the identifier may be NULL: a row that gets its identifier by an update is a new one to append.
+        """
+        nullable = {column.name for column in self.container.columns if not column.not_null}
+        identifier = self.container.identifier
+        is_watched = self.container.strategy is Strategy.APPEND and identifier is not None and not nullable & set(identifier.columns)
+        if self.snapshot_id is not None or not is_watched or not self._tells_changes:
+            return None
+        with self._errors():
+            try:
+                count, since = ask(self._live(), _CHANGES, {"r": self._regclass()})[0]
+            except REFUSED:
+                self._tells_changes = False  # it is no PostgreSQL, or not all of it
+                return None
+        return None if count is None else CountedChanges(count, oid, since)
 
     def point(self) -> HistoryPoint | None:
         """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""

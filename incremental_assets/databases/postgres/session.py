@@ -58,7 +58,7 @@ class PostgresSession:
         self._watch: SnapshotWatch | None = None
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
-        self._tells_point = True
+        self._tells_point, self._tells_changes = True, True
         self.has_whole_table = True
         """Whether our role may select all of the table, with what PostgreSQL itself knows of each row. It may also be granted columns."""
 
