@@ -3,6 +3,7 @@
 Belongs here: how records are printed. Does not belong: which records there are.
 """
 
+import io
 import json
 import os
 import socket
@@ -14,10 +15,11 @@ from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
-from incremental_assets.cli.terminal import print_table
+from incremental_assets.cli.terminal import as_table, print_table
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.web.serve import serve
 
@@ -138,3 +140,15 @@ def test_the_commands_show_long_names_whole_on_80_columns(project: MakeProject) 
         done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=True)
         assert f"shop/{LONG}" in done.stdout, done.stdout
         assert "…" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_sentence_that_is_cut_leaves_the_other_columns_whole(width: int) -> None:
+    """A reason of two lines would push names out of a terminal of usual width, and names are what is copied."""
+    rows = [{"container": "shop/ticket_events", "rows": 120000, "why": "a long reason " * 20}, {"container": "shop/a", "rows": 1}]
+    console = Console(width=width, file=io.StringIO())
+    console.print(as_table("shop", rows, ("container", "rows", "why"), narrow=True, cut="why"), soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 4 and max(map(len, lines)) <= width, lines
+    assert lines[2].startswith("shop/ticket_events 120,000 a long reason") and lines[2].rstrip().endswith("…")

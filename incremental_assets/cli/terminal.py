@@ -90,7 +90,7 @@ class Records:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._least_width() <= options.max_width:
-            yield self._table()
+            yield self._table(options.max_width)
             return
         yield Segment(f"{self.title}\n")
         for row in self.rows:
@@ -109,13 +109,22 @@ class Records:
         ]
         return sum(widths) + (len(widths) if self.narrow else 3 * len(widths) + 1)
 
-    def _table(self) -> Table:
+    def _cut_width(self, width: int) -> int:
+        """How wide the column is that is cut: what the others leave of the width, so that a line is enough for a record."""
+        cells = zip(self.columns, *self.rows, strict=True)
+        others = [max(map(cell_len, of_column)) for of_column in cells if of_column[0] != self.cut]
+        return max(LEAST_CUT, width - sum(others) - len(self.columns) * (1 if self.narrow else 3))
+
+    def _table(self, width: int) -> Table:
         if self.narrow:
             table = Table(title=self.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
         else:
             table = Table(title=self.title, title_justify="left")
         for column in self.columns:
-            table.add_column(column, overflow="ellipsis" if column == self.cut else "fold", no_wrap=column == self.cut)
+            if column == self.cut:
+                table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=self._cut_width(width))
+            else:
+                table.add_column(column, overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         return table
