@@ -47,17 +47,17 @@ _BUCKET_TYPES = {
     CursorType.TIMESTAMP_NTZ: "timestamp",
     CursorType.TIMESTAMP: "timestamptz",
 }
-# The counters of updated and deleted rows are those of the table and of all that inherit from it. Those of a replica are its own.
-_CHANGES = f"""
-with recursive parts as (
-  select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
-)
-select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint, coalesce(({COUNTED_SINCE}), 0)
-from parts where not pg_is_in_recovery()
-"""
 _RELATION = """
 select %(r)s::regclass::oid::text, (select json_object_agg(attname, attnum) from pg_attribute
                                      where attrelid = %(r)s::regclass and attnum > 0 and not attisdropped)
+"""
+# The counters of updated and deleted rows are those of the table and of all that inherit from it. Those of a replica are its own.
+_COUNTED = f"""{_RELATION}, (
+  with recursive parts as (
+    select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
+  )
+  select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()
+), coalesce(({COUNTED_SINCE}), 0)
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
 _LOOSE = """
@@ -115,28 +115,27 @@ class PostgresReader(PostgresSession):
 
         There is no id of a view: a view that is created anew still shows the same rows.
         """
-        oid, numbers = self._row(_RELATION, {"r": self._regclass()})
+        oid, numbers, *counted = self._relation()
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
             return Relation(None, numbers or {})
-        return Relation(oid, numbers or {}, changes=self._changes(oid))
+        changes = None if not counted or counted[0] is None else CountedChanges(counted[0], oid, counted[1])
+        return Relation(oid, numbers or {}, changes=changes)
 
-    def _changes(self, oid: str) -> CountedChanges | None:
-        """How many rows were updated or deleted; None in a snapshot, for other strategies than append, and where it is not counted.
+    def _relation(self) -> Sequence[Any]:
+        """The row of ``_COUNTED``, or of ``_RELATION`` where the changes are not of interest or not counted."""
+        if self._is_watched() and self._tells_changes and self.snapshot_id is None:
+            with self._errors():
+                try:
+                    return ask(self._live(), _COUNTED, {"r": self._regclass()})[0]
+                except REFUSED:
+                    self._tells_changes = False  # it is no PostgreSQL, or not all of it
+        return self._row(_RELATION, {"r": self._regclass()})
 
-        It is also None if the identifier may be NULL: a row that gets its identifier by an update is a new one to append.
-        """
-        nullable = {column.name for column in self.container.columns if not column.not_null}
-        identifier = self.container.identifier
-        is_watched = self.container.strategy is Strategy.APPEND and identifier is not None and not nullable & set(identifier.columns)
-        if self.snapshot_id is not None or not is_watched or not self._tells_changes:
-            return None
-        with self._errors():
-            try:
-                count, since = ask(self._live(), _CHANGES, {"r": self._regclass()})[0]
-            except REFUSED:
-                self._tells_changes = False  # it is no PostgreSQL, or not all of it
-                return None
-        return None if count is None else CountedChanges(count, oid, since)
+    def _is_watched(self) -> bool:
+        """Whether changed rows are of interest: of an append, unless its identifier may be NULL, as an update may fill it in then."""
+        container, identifier = self.container, self.container.identifier
+        nullable = {column.name for column in container.columns if not column.not_null}
+        return container.strategy is Strategy.APPEND and identifier is not None and not nullable & set(identifier.columns)
 
     def point(self) -> HistoryPoint | None:
         """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""
