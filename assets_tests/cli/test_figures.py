@@ -51,12 +51,12 @@ def test_figures_that_there_are_not_are_left_out(record: dict[str, Any]) -> None
 
 def test_each_figure_is_the_one_of_the_status(record: dict[str, Any]) -> None:
     """A figure under another's name wakes somebody for nothing, or nobody."""
-    told = {
+    figures = {
         "container": 'shop/a "b"/c', "result": "failure", "rows": 100, "lag_seconds": 60, "held_back_seconds": 7, "open_anomalies": 3,
         "failed_checks": 2, "success_age_seconds": 3600, "rows_read": 20, "rows_inserted": 4, "rows_updated": 5, "rows_deleted": None,
         "retained_bytes": 1 << 40, "audit": "different",
     }  # fmt: skip
-    found = values_of(prometheus_text([record | told]))
+    found = values_of(prometheus_text([record | figures]))
     one = ("shop", 'a "b"/c')
     expected = {
         ("rows", *one): 100, ("lag_seconds", *one): 60, ("held_back_seconds", *one): 7, ("open_anomalies", *one): 3,

@@ -49,7 +49,7 @@ def test_changes_that_append_does_not_read_are_said_until_the_rows_are_mended(lo
 
 
 def test_changes_that_a_sync_has_read_are_not_said(log: Project) -> None:
-    """Whoever corrects the newest rows now and then would be told to read the whole table for nothing."""
+    """Whoever corrects the newest rows now and then would read the whole table for nothing, as the warning says."""
     log.execute("update t set v = 'new' where id > 95")
     line = log.one("t")
     assert (line["status"], line["rows_updated"], "append" in line["message"]) == ("synced", 5, False), line

@@ -64,20 +64,20 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
 
 
 def sync_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
-    """As ``operation_of``, for the run of a container's sync, with its figures (None: it has not told them).
+    """As ``operation_of``, for the run of a container's sync, with its figures (None: its events do not have them).
 
     The result is ``warning`` where it has succeeded and its message warns.
     """
     events = _events(instance, record.dagster_run.run_id, _MESSAGE_EVENTS | {dg.DagsterEventType.ASSET_CHECK_EVALUATION})
     found = _operation(record, events)
-    told = [_values(event) for event in events if event.is_step_materialization or event.is_asset_observation]
-    warns = any(values.get("sync/status") == "warning" for values in told)
-    return found | _figures(events, told) | ({"result": "warning"} if warns and found["result"] == "success" else {})
+    metadata = [_values(event) for event in events if event.is_step_materialization or event.is_asset_observation]
+    warns = any(values.get("sync/status") == "warning" for values in metadata)
+    return found | _figures(events, metadata) | ({"result": "warning"} if warns and found["result"] == "success" else {})
 
 
-def _figures(events: Sequence[dg.DagsterEvent], told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of a sync. ``told``: the metadata of its events about the asset."""
-    values: dict[str, Any] = {name: value for one in told for name, value in one.items()}
+def _figures(events: Sequence[dg.DagsterEvent], metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of a sync. ``metadata``: that of its events about the asset."""
+    values: dict[str, Any] = {name: value for one in metadata for name, value in one.items()}
     scan = summary_in(events)
     kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
     evaluations = [event.asset_check_evaluation_data for event in events if event.event_type is kind]

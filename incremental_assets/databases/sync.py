@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container, SourceTable
-from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.counted_changes import said_of as missed_changes
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import message
@@ -93,8 +93,9 @@ class TableSync(ContainerSync):
         """Whether the plan is carried out by several commits, each for a part of its windows."""
         self._infinite: tuple[str, ...] | None = None
         """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
-        self._counted: CountedChanges | None = None
-        """What the source's counters of changes said before the first snapshot; None if they were not asked, or there are none."""
+        self._counted = plan.changes
+        """What the source's counters of changes said before the first snapshot, as what is changed after it is for the next sync to say;
+        None if there are none."""
         self._is_last = False
         """Whether the piece that is being written is the last one."""
         self._audited: SourceSnapshot | None = None
@@ -152,8 +153,8 @@ class TableSync(ContainerSync):
         """
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
-        if self._counted is None:
-            self._counted = source.relation().changes  # before the first snapshot: what is changed after it is for the next sync to say
+        if self._base_version is None and container.strategy is Strategy.APPEND:
+            self._counted = source.relation().changes  # the plan has not asked for them, as there was no table to compare with
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if plan.by_partition:
             highest = source.highest()  # of the partitions' column, up to which the read is divided; the watermark stays where it is
