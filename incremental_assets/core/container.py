@@ -242,7 +242,7 @@ class ContainerOptions:
     binary_columns: tuple[str, ...] = ()
     readers: int | None = None
     engine: Engine | None = None  # None: the datastore's setting applies
-    deletion_vectors: bool = True
+    deletion_vectors: bool | None = None  # None: ``auto``, by the size of the source when the table is made
     cluster: bool = False
     hold_back: HoldBack = HoldBack.ALL
     hold_back_warning_seconds: int = 3600

@@ -36,13 +36,15 @@ def write_changed_here(table: LakeTable, head: Head, write_batch: WriteBatch, ch
     if not has_unique_keys(changed.keys, key):
         raise NotHere("a key is NULL, or came twice")
     axis = write_batch.container.axis
-    old, way = write_by_key(table, head, write_batch, changed.rows, _ReplacedKeys(changed.keys, axis.columns if axis else ()))
+    old, place = write_by_key(table, head, write_batch, changed.rows, _ReplacedKeys(changed.keys, axis.columns if axis else ()))
     if not old.num_rows and not changed.rows.num_rows:
         return already_there(table, head, write_batch, 0)
     kept = _in_both(old.select(key), changed.rows.select(key))
     values = axis_values(axis, write_batch.container.partitioning, [old, changed.rows])
     counts = changed.rows.num_rows - kept, kept, old.num_rows - kept
-    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, way, axis_values=values)
+    return WriteResult(
+        changed.rows.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values, message=place.message
+    )
 
 
 class _ReplacedKeys(RowsOfKeys):

@@ -17,7 +17,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.engine import why_spark_writes
-from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
+from incremental_assets.delta.evolve import MAPPING, VECTORS, are_mapped, assignments
 from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.store import folder_at
@@ -28,6 +28,9 @@ from incremental_assets.spark.embedded.launch import own_settings
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+MOST_PLAIN_BYTES = 64 << 20
+"""A table whose source has so many bytes, with its indexes, gets no deletion vectors by ``deletion_vectors: auto``: files that change are
+written anew as fast as their rows would be marked, and more programs can read them (``python -m benchmarks.deletion_vectors``)."""
 _OF_NEW_TABLES = "spark.databricks.delta.properties.defaults."
 """With this begin the settings of Spark that give properties to all new tables."""
 
@@ -59,9 +62,16 @@ def _properties(container: Container, columns: Sequence[Column], state: str) -> 
     properties = {
         CONTAINER_PROPERTY: container.label,
         STATE_PROPERTY: state,
-        "delta.enableDeletionVectors": str(container.options.deletion_vectors).lower(),
+        VECTORS: str(_has_vectors(container)).lower(),
     }
     return properties | (MAPPING if are_mapped(columns) else {})
+
+
+def _has_vectors(container: Container) -> bool:
+    """Whether the table gets deletion vectors: as the YAML says, else if its source is not known to be small."""
+    if container.options.deletion_vectors is not None:
+        return container.options.deletion_vectors
+    return container.bytes is None or container.bytes > MOST_PLAIN_BYTES
 
 
 def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
@@ -104,7 +114,7 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
 
 def _protocol(write_batch: WriteBatch) -> dict[str, Any]:
     """What readers and writers of the table have to know: no more than it needs, as Spark does it."""
-    features = ["deletionVectors"] if write_batch.container.options.deletion_vectors else []
+    features = ["deletionVectors"] if _has_vectors(write_batch.container) else []
     if any(column.type == NTZ for column in write_batch.columns):
         features.append("timestampNtz")
     if not features:

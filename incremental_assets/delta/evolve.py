@@ -30,6 +30,8 @@ _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 them."""
 
 
+VECTORS = "delta.enableDeletionVectors"
+"""The property of a table in whose files rows may be marked as deleted."""
 MAPPING = {"delta.columnMapping.mode": "name"}
 """The properties of a table whose columns may have any names."""
 
@@ -100,6 +102,14 @@ def allow_types(spark: "Callable[[], SparkSession]", table: LakeTable, head: Hea
     """
     if any(NTZ in column.type for column in columns) and not any(NTZ in column.type for column in head.columns):
         spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+
+
+def allow_vectors(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head) -> bool:
+    """Switches on deletion vectors, if the table does not have them yet. Returns whether it did."""
+    if head.properties.get(VECTORS) == "true":
+        return False
+    spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({assignments({VECTORS: 'true'})})")
+    return True
 
 
 def are_mapped(columns: Sequence[Column]) -> bool:

@@ -63,7 +63,9 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
         updated = place.replaced_rows - missing
         counts = compared.differences.changed.num_rows - updated, updated, missing
     values = axis_values(apart, write_batch.container.partitioning, [*place.replaced, chosen.rows])
-    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values)
+    return WriteResult(
+        compared.new.num_rows, *counts, head.version + 1, head.version + 1, place.way, axis_values=values, message=place.message
+    )
 
 
 def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
@@ -78,10 +80,12 @@ def replace_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Write
     return WriteResult(rows.num_rows, None, None, None, head.version + 1, head.version + 1, Way.REPLACE_ALL)
 
 
-def write_by_key(table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa.Table, replaced: ReplacedRows) -> tuple[pa.Table, Way]:
+def write_by_key(
+    table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa.Table, replaced: ReplacedRows
+) -> tuple[pa.Table, ReplacedFiles]:
     """Writes the rows in the place of ``replaced``, in one commit; none, if there are neither of them.
 
-    Returns the rows that were replaced, with the columns by which they are known. Raises as ``write_here`` does.
+    Returns the rows that were replaced, with the columns by which they are known, and what happens to files. Raises as ``write_here``.
     """
     expect_writable(table, head, write_batch)
     known_by = pa.schema([rows.schema.field(name) for name in replaced.columns])
@@ -89,7 +93,7 @@ def write_by_key(table: LakeTable, head: Head, write_batch: WriteBatch, rows: pa
     nothing = not rows.num_rows and not place.replaced_rows
     if not nothing:
         commit_rows(table, head, write_batch, rows, place)
-    return pa.concat_tables([known_by.empty_table(), *place.replaced]), place.way
+    return pa.concat_tables([known_by.empty_table(), *place.replaced]), place
 
 
 def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult:
@@ -107,7 +111,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
     if write_batch.deleted_at is not None:
         rows = marked(rows, write_batch.deleted_at)
     commit_rows(table, head, write_batch, rows, place)
-    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1, place.way)
+    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1, place.way, message=place.message)
 
 
 def commit_rows(

@@ -91,7 +91,7 @@ def replace_by_files(
         counts = count - (place.replaced_rows - missing), None, missing
     values = axis_values(apart, container.partitioning, [*place.replaced, rows])
     values = None if values is None or of_files is None else values | of_files
-    return WriteResult(count, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values)
+    return WriteResult(count, *counts, head.version + 1, head.version + 1, place.way, choice.by, axis_values=values, message=place.message)
 
 
 def _compared(

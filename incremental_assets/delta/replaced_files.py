@@ -19,6 +19,7 @@ from obstore.exceptions import BaseError
 from incremental_assets.core.container import Engine
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, RemovedFile
 from incremental_assets.delta.deletion_vectors import write_vectors
+from incremental_assets.delta.evolve import VECTORS
 from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles, size_of
 from incremental_assets.delta.log import Action, LogFile, files_of
 from incremental_assets.delta.replaced_rows import ReplacedRows
@@ -34,6 +35,12 @@ MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew. Rows of larger ones are marked."""
 MOST_UNMARKED_BYTES = 1 << 30
 """The same where the table permits no marks."""
+MUCH_WRITTEN_BYTES = 64 << 20
+"""From so many bytes on, a user of a table without marks is told so. They take about a second to be written anew."""
+WRITTEN_ANEW = (
+    f"files of more than {MUCH_WRITTEN_BYTES >> 20} MB were written anew, as the table has no deletion vectors: `deletion_vectors: true` for "
+    "the container switches them on with the next sync, and programs that read the table must know them then"
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,8 @@ class ReplacedFiles:
     """What happens to the files that have rows to be replaced.
 
     ``rewritten``: they leave the table, or all files do (``replaces_all``). ``marked``: files that stay, with marked rows.
-    ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for.
+    ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for. ``message``: for the user, if
+    much is written anew that marks would have spared.
     """
 
     rewritten: Sequence[RemovedFile | LogFile] = ()
@@ -61,6 +69,7 @@ class ReplacedFiles:
     replaces_all: bool = False
     marked: Sequence[MarkedFile] = ()
     replaced: Sequence[pa.Table] = ()
+    message: str | None = None
     _kept: Sequence["_Staying"] = ()
 
     def kept(self) -> Iterator[pa.Table]:
@@ -114,13 +123,16 @@ def find_replaced(
         permits_vectors = _permits_vectors(head, delta)
         is_small = size_of(list(hits)) <= (MOST_WRITTEN_BYTES if permits_vectors else MOST_UNMARKED_BYTES)
         if not is_small and not permits_vectors:
-            raise NotHere(f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table permits no deletion vectors")
+            raise NotHere(
+                f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table has no deletion vectors (`deletion_vectors: true`)"
+            )
         known = files_of(folder, delta) if has_vectors or not is_small else {}
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
         if is_small:
             kept = [_Staying(there, schema, file, among) for file, among in hits.items()]
-            return ReplacedFiles([known.get(file.path, file) for file in hits], rows, replaced=gone, _kept=kept)
+            message = None if permits_vectors or size_of(list(hits)) < MUCH_WRITTEN_BYTES else WRITTEN_ANEW
+            return ReplacedFiles([known.get(file.path, file) for file in hits], rows, replaced=gone, message=message, _kept=kept)
         return ReplacedFiles(replaced_rows=rows, marked=_marked(known, hits, there), replaced=gone)
 
 
@@ -137,7 +149,7 @@ def _read_as_spark_does(url: str) -> Iterator[None]:
 def _permits_vectors(head: Head, delta: DeltaTable) -> bool:
     # Another program may have set the property alone. Readers that look at the table's features would then not see the marks.
     is_feature = "deletionVectors" in (delta.protocol().writer_features or ())
-    return is_feature and head.properties.get("delta.enableDeletionVectors") == "true"
+    return is_feature and head.properties.get(VECTORS) == "true"
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class SyncResult:
         self.rows_deleted = _sum(self.rows_deleted, outcome.rows_deleted)
         self.version = outcome.version
         self.ways = tuple(dict.fromkeys((*self.ways, outcome.how)))
+        if outcome.message is not None and outcome.message not in self.messages:
+            self.messages.append(outcome.message)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -19,7 +19,7 @@ from incremental_assets.delta.choose import Writing, choose, first_that_can
 from incremental_assets.delta.commit_files import checkpoint_if_due
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.evolve import allow_names, evolve_table
+from incremental_assets.delta.evolve import allow_names, allow_vectors, evolve_table
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
@@ -103,6 +103,8 @@ def _prepare(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head |
         if made.version > 0 or made.owner != write_batch.container.label:
             raise moved(write_batch.container.label, table, "nothing was written")
         return made, Evolution()
+    if write_batch.container.options.deletion_vectors and allow_vectors(spark, table, head):
+        head = newest(table)
     if write_batch.whole:
         # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
         allow_names(spark, table, head, write_batch.columns)

@@ -255,7 +255,8 @@ class WriteResult:
     is known once the state is stored; ``version`` is the newest version afterwards, which also has the sync state. ``axis_values``: what
     the partitions are windows of (``Container.axis``), as integers of the cursor type, of the rows that were written and of those in whose
     place they are; None if the windows of the batch tell where these are. ``evolution``: the schema changes that were made before the rows
-    were written. ``reasons``: why they were not written in the ways that were tried before ``way``.
+    were written. ``reasons``: why they were not written in the ways that were tried before ``way``. ``message``: what the user should know
+    of this way.
     """
 
     rows_read: int
@@ -270,6 +271,7 @@ class WriteResult:
     evolution: Evolution = field(default_factory=Evolution)
     axis_values: frozenset[int] | None = None
     data_commit: str | None = None
+    message: str | None = None
 
     @property
     def how(self) -> str:

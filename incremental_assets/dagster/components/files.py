@@ -81,7 +81,9 @@ class FilesEntry(QualityEntry):
     engine: Engine | None = Field(
         default=None, description="who reads files and writes rows: auto, spark or arrow; default: the datastore's"
     )
-    deletion_vectors: bool = True
+    deletion_vectors: bool | Literal["auto"] = Field(
+        default="auto", description="whether rows are marked as deleted in their files, which some readers do not understand"
+    )
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
@@ -280,7 +282,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
         container=ContainerOptions(
             schedule=checked_cron(label, "schedule", entry.schedule),
             engine=entry.engine or defaults.container.engine,
-            deletion_vectors=entry.deletion_vectors,
+            deletion_vectors=None if entry.deletion_vectors == "auto" else entry.deletion_vectors,
             owners=tuple(entry.owners),
             tags=entry.tags,
             checks=rules_of(label, entry),

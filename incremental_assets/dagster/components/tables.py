@@ -87,7 +87,9 @@ class ContainerEntry(QualityEntry):
     )
     readers: int | None = Field(default=None, description="parallel reads of the source")
     engine: Engine | None = Field(default=None, description="who reads and writes rows: auto, spark or arrow; default: the datastore's")
-    deletion_vectors: bool = True
+    deletion_vectors: bool | Literal["auto"] = Field(
+        default="auto", description="whether rows are marked as deleted in their files, which some readers do not understand"
+    )
     cluster: bool = Field(default=False, description="CLUSTER BY the identifier")
     hold_back: HoldBack = Field(default=HoldBack.ALL, description="which open transactions hold the watermark: all, or writers")
     hold_back_warning_seconds: int = 3600
@@ -264,6 +266,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     checked_cron(f"{datastore}/{table}", "schedule", entry.schedule)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
+    values["deletion_vectors"] = None if entry.deletion_vectors == "auto" else entry.deletion_vectors
     values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
     values["metadata"] = metadata_settings_of(entry.metadata)
     values |= scans_of(f"{datastore}/{table}", entry)
