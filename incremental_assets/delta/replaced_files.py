@@ -38,8 +38,8 @@ MOST_UNMARKED_BYTES = 1 << 30
 MUCH_WRITTEN_BYTES = 64 << 20
 """From so many bytes on, a user of a table without marks is told so. They take about a second to be written anew."""
 WRITTEN_ANEW = (
-    f"files of more than {MUCH_WRITTEN_BYTES >> 20} MB were written anew, as the table has no deletion vectors: `deletion_vectors: true` for "
-    "the container switches them on with the next sync, and programs that read the table must know them then"
+    f"files of more than {MUCH_WRITTEN_BYTES >> 20} MB were written anew, as the table has no deletion vectors: `deletion_vectors: true` "
+    "for the container switches them on with the next sync, and programs that read the table must know them then"
 )
 
 
@@ -123,9 +123,7 @@ def find_replaced(
         permits_vectors = _permits_vectors(head, delta)
         is_small = size_of(list(hits)) <= (MOST_WRITTEN_BYTES if permits_vectors else MOST_UNMARKED_BYTES)
         if not is_small and not permits_vectors:
-            raise NotHere(
-                f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table has no deletion vectors (`deletion_vectors: true`)"
-            )
+            raise NotHere(f"files of more than {MOST_UNMARKED_BYTES >> 20} MB change, and the table has none of `deletion_vectors`")
         known = files_of(folder, delta) if has_vectors or not is_small else {}
         if known is None:
             raise NotHere(f"the table's log {NOT_UNDERSTOOD}")
