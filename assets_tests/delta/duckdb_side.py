@@ -2,7 +2,8 @@
 
 Belongs here: exact values of what DuckDB has read. Does not belong: which tables (``test_duckdb``).
 
-Its standard input is a JSON list: the path of a table, and its columns as pairs of a name and a type of Delta. It prints the rows as a JSON
+Its standard input is a JSON list: the path of a table, its columns as pairs of a name and a type of Delta, and who reads: duckdb, or
+polars, by which columns are whole numbers. It prints the rows as a JSON
 list, each value as in ``test_duckdb.exact``.
 """
 
@@ -33,10 +34,16 @@ def value(found: Any, type_: str) -> str | None:
 
 
 def main() -> None:
+    path, columns, by = json.load(sys.stdin)
+    if by == "polars":
+        import polars  # pyright: ignore[reportMissingImports]
+
+        found = polars.scan_delta(path).select([name for name, _ in columns]).collect().rows()
+        print(json.dumps([[str(value) for value in row] for row in found]))  # noqa: T201
+        return
     (extension,) = (found for folder in duckdb_ext.__path__ for found in Path(folder).rglob("delta.duckdb_extension"))
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     connection.execute(f"LOAD '{extension}'")
-    path, columns = json.load(sys.stdin)
     names = ['"' + name.replace('"', '""') + '"' for name, _ in columns]
     shown = [SHOWN.get(type_, "{}::VARCHAR").format(name) for name, (_, type_) in zip(names, columns, strict=True)]
     found = connection.execute(f"SELECT {', '.join(shown)} FROM delta_scan(?)", [path]).fetchall()

@@ -121,7 +121,8 @@ def test_few_rows_go_to_a_lake_on_azure_without_spark(project: Make, container: 
     if written == "marked":
         monkeypatch.setattr(replaced_files, "MOST_WRITTEN_BYTES", 0)
         monkeypatch.setattr(store, "READ_WHOLE", 0)
-    shop = project(incremental=INCREMENTAL, containers={"orders": {"deletes": "sweep", "deletes_every": "1 second"}})
+    options = {"deletes": "sweep", "deletes_every": "1 second", "deletion_vectors": written == "marked"}
+    shop = project(incremental=INCREMENTAL, containers={"orders": options})
     shop.lake = f"az://{container}/lake"
     shop.execute(TABLES)
     for change in (

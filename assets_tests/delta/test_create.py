@@ -97,6 +97,23 @@ def test_columns_that_spark_has_rules_for_are_left_to_it(tmp_path: Path, columns
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "size", "rows", "has"),
+    [
+        (None, 64 << 20, 10**9, False), (None, (64 << 20) + 1, 1, True), (None, None, 300_000, False), (None, None, 300_001, True),
+        (True, 1, 1, True), (False, None, 10**9, False),
+    ],
+)  # fmt: skip
+def test_a_table_whose_source_is_small_opens_in_every_program(
+    tmp_path: Path, option: bool | None, size: int | None, rows: int, has: bool
+) -> None:
+    """pandas would refuse every table, or the rows of a large one would be written anew for each that changes."""
+    table, write_batch = LakeTable(str(tmp_path), "t"), new(deletion_vectors=option)
+    create_table(no_spark, table, replace(write_batch, expected=rows, container=replace(write_batch.container, bytes=size)))
+    assert (newest(table).properties["delta.enableDeletionVectors"] == "true") is has
+    assert ("deletionVectors" in log_of(table)["protocol"].get("readerFeatures", [])) is has
+
+
 def test_settings_of_spark_for_new_tables_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables would lack what a user has told Spark to give to each of them; of a server elsewhere, nobody here knows what that is."""
     table = LakeTable(str(tmp_path), "t")

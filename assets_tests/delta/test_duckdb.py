@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from assets_tests.databases.test_types import TYPES, create, insert
 from assets_tests.delta import test_local_histories as histories
@@ -38,16 +40,16 @@ Rows = Counter[tuple[str | None, ...]]
 
 @dataclass(frozen=True)
 class DuckDB:
-    """DuckDB, in a folder of packages beside the project's environment. Each table is read by a process of its own."""
+    """DuckDB and polars, in a folder of packages beside the project's environment. Each table is read by a process of its own."""
 
     packages: Path
 
-    def rows(self, path: str, columns: Sequence[tuple[str, str]]) -> Rows:
+    def rows(self, path: str, columns: Sequence[tuple[str, str]], by: str = "duckdb") -> Rows:
         environment = {**os.environ, "PYTHONPATH": str(self.packages)}
         done = subprocess.run(
             [sys.executable, str(SIDE)],
             env=environment,
-            input=json.dumps([path, columns]),
+            input=json.dumps([path, columns, by]),
             capture_output=True,
             text=True,
             timeout=120,
@@ -149,6 +151,54 @@ def test_spark_delta_rs_and_duckdb_read_the_same_of_each_way_of_writing(
     assert by_duckdb.total() == len(made.rows("t", "id"))
     assert by_duckdb == by_delta_rs, (by_delta_rs - by_duckdb, by_duckdb - by_delta_rs)
     assert by_duckdb == by_spark, (by_spark - by_duckdb, by_duckdb - by_spark)
+
+
+FEATURES = {
+    "none": ("", "reads", "reads", "reads", "reads"),
+    "deletion vectors": ("'delta.enableDeletionVectors' = 'true'", "refuses", "reads", "reads", "reads"),
+    "column mapping": ("'delta.columnMapping.mode' = 'name'", "reads NULL", "reads", "refuses", "refuses"),
+    "type widening": ("'delta.enableTypeWidening' = 'true'", "refuses", "refuses", "refuses", "reads"),
+}
+"""For each feature of a table, the property that switches it on, and what pandas, deltalake's QueryBuilder, polars and DuckDB do."""
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_page_about_readers_says_what_each_of_them_reads(duckdb: DuckDB, spark_home: Path, tmp_path: Path, feature: str) -> None:
+    """Users would choose `deletion_vectors: false` for a program that reads them, or would trust values that a program does not have.
+
+    The table is in docs/configuration.md, *Readers of the Delta tables*.
+    """
+    property_, *want = FEATURES[feature]
+    lake, rows = tmp_path / "t", [(f"{i}",) for i in range(10, 20)]
+    with open_session(spark_home, name="readers") as spark:
+        properties = ", ".join(filter(None, [property_, "" if "Vectors" in property_ else "'delta.enableDeletionVectors' = 'false'"]))
+        spark.sql(f"CREATE TABLE delta.`{lake}` (id INT) USING delta TBLPROPERTIES ({properties})")
+        spark.sql(f"INSERT INTO delta.`{lake}` SELECT CAST(id AS INT) FROM range(0, 20, 1, 1)")
+        spark.sql(f"DELETE FROM delta.`{lake}` WHERE id < 10")
+        if "Widening" in property_:
+            spark.sql(f"ALTER TABLE delta.`{lake}` ALTER COLUMN id TYPE BIGINT")
+
+    def read(by: Callable[[], Counter[tuple[str | None, ...]]]) -> str:
+        try:
+            found = by()
+        except (NotRead, DeltaError):
+            return "refuses"
+        return "reads" if found == Counter(rows) else f"reads {'NULL' if set(found) == {(None,)} else 'other values'}"
+
+    def by_pandas() -> Counter[tuple[str | None, ...]]:
+        found = DeltaTable(lake).to_pandas()["id"]
+        return Counter((None if value != value else str(int(value)),) for value in found)
+
+    found = [
+        read(by_pandas),
+        read(lambda: Counter((str(row["id"]),) for row in query(DeltaTable(lake), 'SELECT id FROM "rows"').to_pylist())),
+        read(lambda: duckdb.rows(str(lake), [("id", "bigint")], by="polars")),
+        read(lambda: duckdb.rows(str(lake), [("id", "bigint")])),
+    ]
+    assert found == want
+    said = Path("docs/configuration.md").read_text().split("## Readers of the Delta tables")[1]
+    row = next(line for line in said.splitlines() if line.startswith(f"| {feature} |")).split(" | ")[3:]
+    assert [cell.strip(" |*") for cell in row] == ["has no values, and does not say so" if one == "reads NULL" else one for one in want]
 
 
 def test_duckdb_refuses_a_lake_whose_path_has_a_percent_sign(project: Callable[..., Project], duckdb: DuckDB, tmp_path: Path) -> None:

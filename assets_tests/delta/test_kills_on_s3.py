@@ -85,7 +85,7 @@ WAYS = {
     ),
     "a first load uploaded in parts": Way(LARGE, "", ID, BY_ID, {"parquet?upload": 3}, variables=INTO_FILES),
     "files written anew": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/part-": 1}, {"deletion_vectors": False}),
-    "deletion vectors": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/deletion_vector_": 1}, program=MARKED),
+    "deletion vectors": Way(LOG, UPSERT, TIME, BY_TIME, {"/t/deletion_vector_": 1}, {"deletion_vectors": True}, program=MARKED),
     "a sweep": Way(
         LOG, UPSERT + DELETES, TIME, BY_TIME, {"/t/part-": 2},
         {"deletes": "sweep", "deletes_every": "1 second", "max_deleted_share": 1.0, "deletion_vectors": False}, commits=2,

@@ -8,14 +8,12 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.core.schema import Column
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.evolve import MAPPING, VECTORS, are_mapped, assignments
 from incremental_assets.delta.log import commit_info, write_version
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 MOST_PLAIN_BYTES = 64 << 20
 """A table whose source has so many bytes, with its indexes, gets no deletion vectors by ``deletion_vectors: auto``: files that change are
 written anew as fast as their rows would be marked, and more programs can read them (``python -m benchmarks.deletion_vectors``)."""
+MOST_PLAIN_ROWS = 300_000
+"""The same where the size is not known, as of a table of PostgreSQL that nothing has analyzed yet: the rows of the first batch."""
 _OF_NEW_TABLES = "spark.databricks.delta.properties.defaults."
 """With this begin the settings of Spark that give properties to all new tables."""
 
@@ -43,7 +43,7 @@ def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_ba
     """
     container = write_batch.container
     nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None, data_commit=None)
-    properties = _properties(container, write_batch.columns, nothing.to_json(container.cursor_type, container.partitioned_on))
+    properties = _properties(write_batch, nothing.to_json(container.cursor_type, container.partitioned_on))
     if not _is_left_to_spark(table, write_batch) and _create_here(table, write_batch, properties):
         return
     columns = ", ".join(f"{quote(c.name)} {c.type}" for c in write_batch.columns)
@@ -57,21 +57,22 @@ def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_ba
     )
 
 
-def _properties(container: Container, columns: Sequence[Column], state: str) -> dict[str, str]:
+def _properties(write_batch: WriteBatch, state: str) -> dict[str, str]:
     """The properties of a new table. ``state`` is the sync state as JSON."""
     properties = {
-        CONTAINER_PROPERTY: container.label,
+        CONTAINER_PROPERTY: write_batch.container.label,
         STATE_PROPERTY: state,
-        VECTORS: str(_has_vectors(container)).lower(),
+        VECTORS: str(_has_vectors(write_batch)).lower(),
     }
-    return properties | (MAPPING if are_mapped(columns) else {})
+    return properties | (MAPPING if are_mapped(write_batch.columns) else {})
 
 
-def _has_vectors(container: Container) -> bool:
-    """Whether the table gets deletion vectors: as the YAML says, else if its source is not known to be small."""
+def _has_vectors(write_batch: WriteBatch) -> bool:
+    """Whether the table gets deletion vectors: as the YAML says, else if its source is not small."""
+    container = write_batch.container
     if container.options.deletion_vectors is not None:
         return container.options.deletion_vectors
-    return container.bytes is None or container.bytes > MOST_PLAIN_BYTES
+    return write_batch.expected > MOST_PLAIN_ROWS if container.bytes is None else container.bytes > MOST_PLAIN_BYTES
 
 
 def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
@@ -114,7 +115,7 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
 
 def _protocol(write_batch: WriteBatch) -> dict[str, Any]:
     """What readers and writers of the table have to know: no more than it needs, as Spark does it."""
-    features = ["deletionVectors"] if _has_vectors(write_batch.container) else []
+    features = ["deletionVectors"] if _has_vectors(write_batch) else []
     if any(column.type == NTZ for column in write_batch.columns):
         features.append("timestampNtz")
     if not features:
