@@ -46,7 +46,7 @@ def test_every_step_of_the_tutorial_does_what_it_says(tmp_path: Path, database: 
     environment["PATH"] = os.pathsep.join([bin_folder, environment["PATH"]])
     environment["PYTHONPATH"] = str(PAGE.parent.parent)
     steps = blocks()
-    assert {"sh", "sql", "text", "yaml"} == {kind for kind, _ in steps}
+    assert {"python", "sh", "sql", "text", "yaml"} == {kind for kind, _ in steps}
     with in_use(spark_home):
         for kind, text in steps:
             if kind == "text":
@@ -61,6 +61,9 @@ def test_every_step_of_the_tutorial_does_what_it_says(tmp_path: Path, database: 
                 changed, number = re.subn(replaced, lambda _, new=text: new, file.read_text(), flags=re.M)
                 assert number == 1
                 file.write_text(changed)
+            elif kind == "python":
+                command = [sys.executable, "-c", text]
+                printed = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, check=True).stdout
             else:
                 printed = ""
                 for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""``publish``: names of tables in a metastore, in Spark's own catalog and in a real Hive metastore.
+"""``publish``: names of tables in a real Hive metastore.
 
 Belongs here: what the command registers, and refuses. Does not belong: the tables themselves.
 """
@@ -11,6 +11,7 @@ import pytest
 
 from assets_tests.delta.hive_metastore import HiveMetastore
 from assets_tests.harness import Project
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.publish import publish_lines
 from incremental_assets.delta.publish import SPARK_CATALOG, PublishedName
 from incremental_assets.spark.embedded.launch import CONF
@@ -40,8 +41,27 @@ def numbers(shop: Project, name: str) -> list[int]:
         return sorted(row[0] for row in spark.sql(f"select id from {name}").collect())
 
 
-def test_a_published_table_is_found_by_its_name_and_follows_the_syncs(shop: Project, tmp_path: Path) -> None:
+@pytest.fixture
+def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a Spark server whose catalog is a Hive metastore."""
+    metastore = HiveMetastore(tmp_path / "hive")
+    monkeypatch.setenv(CONF, metastore.settings)
+    home = tmp_path / "spark-hive"
+    yield home
+    stop_server(home)
+    metastore.stop()
+
+
+def test_without_a_metastore_nothing_is_published(shop: Project) -> None:
+    """The command would say that a name was created which is gone as soon as Spark's server ends."""
+    with pytest.raises(ConfigurationError, match="Spark has no metastore"):
+        published(shop, "s")
+
+
+@pytest.mark.long
+def test_a_published_table_is_found_by_its_name_and_follows_the_syncs(hive: Path, shop: Project, tmp_path: Path) -> None:
     """Who queries by name must never have to register anything again."""
+    shop.spark_home = hive
     schema = f"s{tmp_path.parent.name[-6:]}_a".replace("-", "_").lower()
     assert published(shop, schema) == {"orders": ("no table", None)}
     shop.sync()
@@ -57,8 +77,9 @@ def test_a_published_table_is_found_by_its_name_and_follows_the_syncs(shop: Proj
 
 
 @pytest.mark.long
-def test_a_name_of_another_table_is_refused_and_stays(shop: Project, tmp_path: Path) -> None:
+def test_a_name_of_another_table_is_refused_and_stays(hive: Path, shop: Project, tmp_path: Path) -> None:
     """A name that silently leads to other rows than yesterday is worse than none."""
+    shop.spark_home = hive
     schema = f"s{tmp_path.parent.name[-6:]}_b".replace("-", "_").lower()
     shop.execute(f'create table "Orders" (id int primary key); create table "{HOSTILE}" (id int primary key)')
     shop.execute(f'insert into "Orders" values (7); insert into "{HOSTILE}" values (9)')
@@ -69,17 +90,6 @@ def test_a_name_of_another_table_is_refused_and_stays(shop: Project, tmp_path: P
     assert found[HOSTILE] == ("created", str(hostile)) and numbers(shop, hostile.sql_name) == [9]
     again = published(shop, schema)
     assert again["Orders"][0] == ("there" if found["Orders"][0] == "created" else "failed")
-
-
-@pytest.fixture
-def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a Spark server whose catalog is a Hive metastore."""
-    metastore = HiveMetastore(tmp_path / "hive")
-    monkeypatch.setenv(CONF, metastore.settings)
-    home = tmp_path / "spark-hive"
-    yield home
-    stop_server(home)
-    metastore.stop()
 
 
 @pytest.mark.long

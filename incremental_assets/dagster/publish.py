@@ -10,7 +10,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.errors import SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.project import dagster_home, lake_root
-from incremental_assets.delta.publish import PublishedName, publish
+from incremental_assets.delta.publish import PublishedName, expect_metastore, publish
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
@@ -19,9 +19,10 @@ def publish_lines(chosen: Sequence[ContainerDefinition], catalog: str, schema: s
     """Publishes the tables one after another, and yields the record of each. ``schema``: None: the name of the datastore.
 
     The fields are ``container``, ``name`` (None without a table), ``status`` (``created``, ``there``, ``no table`` or ``failed``) and
-    ``message``.
+    ``message``. Raises ConfigurationError if the catalog would forget the names.
     """
     with open_session(dagster_home(), name="publish") as spark:
+        expect_metastore(spark, catalog)
         for definition in chosen:
             container = definition.container
             table = LakeTable(lake_root(), *container.key_path)

@@ -23,6 +23,9 @@ SPARK_CATALOG = "spark_catalog"
 """Spark's own catalog, which is that of a Hive metastore where the server has one."""
 
 
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
 class Published(str, Enum):
     """What has become of a table's name."""
 
@@ -50,6 +53,16 @@ class PublishedName:
 
     def __str__(self) -> str:
         return f"{self.catalog}.{self.schema}.{self.table}"
+
+
+def expect_metastore(spark: "SparkSession", catalog: str) -> None:
+    """Raises ConfigurationError if the catalog is one that Spark's server keeps in its memory."""
+    own = spark.conf.get("spark.sql.catalog.spark_catalog", "") == _DELTA_CATALOG
+    if catalog == SPARK_CATALOG and own and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
+        raise ConfigurationError(
+            "Spark has no metastore, so the names would be gone when its server ends. Nothing was published. "
+            "docs/publishing.md says which settings of Spark lead to one."
+        )
 
 
 def publish(spark: "SparkSession", label: str, table: LakeTable, name: PublishedName) -> Published:
