@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ import typer
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg import sql
 from typer.testing import CliRunner
 
 from assets_tests.harness import forget_modules
@@ -123,6 +125,31 @@ def test_a_table_that_has_become_large_is_named_by_catalog_and_status(
     monkeypatch.setattr(definition, "WHOLE_BYTES", 1)
     for command in ("catalog", "status"):
         assert f"this reads only what is new: {entry}" in run(command, *project), command
+
+
+def test_what_the_role_lacks_is_said_once_with_statements_that_give_it(run: Run, shop: str, tmp_path: Path) -> None:
+    """A user would copy a statement that does not work, would not know what it is good for, or would read it in each message for ever."""
+    role = "it's lake"
+    url = shop.replace(shop.split("//")[1].split("@")[0], f"{quote(role)}:x")
+    with psycopg.connect(shop, autocommit=True) as connection:
+        for statement in (
+            "drop role if exists {}", "create role {} login password 'x'", "grant usage on schema public to {}",
+            "grant select on customer, events, orders, plans to {}",
+        ):  # fmt: skip
+            connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
+        try:
+            project = ("--project", str(tmp_path / "lake"))
+            said = run("init", "lake", "--url", url, "--name", "shop")
+            block = [line.strip() for line in said.splitlines() if line.strip().startswith("GRANT ")]
+            assert [line.split(" TO ")[0] for line in block] == [
+                "GRANT SELECT ON ALL TABLES IN SCHEMA public", "GRANT pg_read_all_stats", "GRANT SELECT ON ALL SEQUENCES IN SCHEMA public",
+            ]  # fmt: skip
+            assert all("  -- without it, " in line for line in block)
+            for line in block:
+                connection.execute(line.encode())
+            assert "GRANT" not in run("catalog", *project)
+        finally:
+            connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
 
 
 def test_what_nobody_asks_a_lake_for_is_excluded(run: Run, shop: str, tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ SMALL_ROWS = 1_000_000
 class CatalogSource(Protocol):
     """The queries of the catalog operation to a datastore. Each call may raise SyncError.
 
-    ``troubles``: by table or path, what could not be inspected.
+    ``troubles``: by table or path, what could not be inspected. ``missing_privileges``: see ``Catalog``; known after the listing.
     """
 
     troubles: dict[str, str]
+    missing_privileges: tuple[str, ...] = ()
 
     def listing(self) -> Mapping[str, ListedContainer]:
         """Lists all containers of the datastore by name, without inspecting any of them."""

@@ -95,7 +95,8 @@ def take_catalog(
             entries |= {} if kept is None else {name: kept}
             differences += [] if difference is None else [difference]
     doubts = {name: known.doubt for name, known in entries.items() if known.doubt is not None and declarations.detects(name)}
-    catalog = Catalog(before.found_on if before else _today(), now, tuple(entries[name] for name in sorted(entries)))
+    found_on, kept = before.found_on if before else _today(), tuple(entries[name] for name in sorted(entries))
+    catalog = Catalog(found_on, now, kept, missing_privileges=source.missing_privileges)
     return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **inspection.troubles}, len(to_inspect))
 
 

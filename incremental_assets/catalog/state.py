@@ -63,12 +63,14 @@ class Catalog:
 
     ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of an empty table begins with it.
     ``found_at``: the time of the last run (ISO 8601, UTC). ``entries``: in the order of names. ``format``: see ``FORMAT``.
+    ``missing_privileges``: statements that would give our role what helps, each with what is lost without it in a comment.
     """
 
     found_on: int
     found_at: str
     entries: tuple[Known, ...]
     format: int = FORMAT
+    missing_privileges: tuple[str, ...] = ()
 
     @property
     def by_name(self) -> dict[str, Known]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from incremental_assets.cli.app import Json, Project, app, enter, examples
-from incremental_assets.cli.terminal import out, print_catalog, print_table, say
+from incremental_assets.cli.terminal import out, print_catalog, print_table, say, say_privileges
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
@@ -154,6 +154,8 @@ def _add(
     project: Path, url: str, name: str | None, schema: str | None, patterns: tuple[Sequence[str], Sequence[str]], *, as_json: bool
 ) -> None:
     """``patterns``: of tables that are synced, and of such as are not."""
+    from incremental_assets.dagster.catalog_command import missing_privileges
+    from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.new_datastore import NewDatastore, add_datastore
     from incremental_assets.dagster.project import enter_project
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -163,11 +165,13 @@ def _add(
     new = NewDatastore.of(url, name, schema, dict(os.environ), *patterns)
     with command_line_instance() as instance:
         records = add_datastore(project, new, instance, say)
+        missing = missing_privileges(find_datastore(load_datastores(project), new.name), instance)
     if as_json:
         for record in records:
             out(record)
         return
     print_catalog(new.name, records)
+    say_privileges(new.name, missing)
     say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}, with all reasons: look at it, and then: incremental-assets sync {new.name}")
 
 

@@ -5,12 +5,13 @@ Belongs here: their arguments, and what they print. Does not belong: the work (`
 """
 
 import contextlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs, keys, no_datastore
-from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, short
+from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, say_privileges, short
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
 
@@ -54,7 +55,7 @@ def catalog(
 
     With the word remove it hides containers until they are recreated; their Delta tables stay.
     """
-    from incremental_assets.dagster.catalog_command import catalog_records, name_collisions, remove_containers
+    from incremental_assets.dagster.catalog_command import catalog_records, missing_privileges, name_collisions, remove_containers
     from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -77,11 +78,13 @@ def catalog(
     failed = False
     chosen = [find_datastore(datastores, name) for name in names] or datastores
     found: dict[str, list[dict[str, Any]]] = {}
+    missing: dict[str, Sequence[str]] = {}
     try:
         with command_line_instance() as instance, recorded_together():
             for store in chosen:
                 try:
                     found[store.name] = catalog_records(store, instance, config, dry_run, say)
+                    missing[store.name] = () if dry_run else missing_privileges(store, instance)
                 except ConfigurationError:
                     raise
                 except SyncError as error:
@@ -96,6 +99,7 @@ def catalog(
                     out(record)
             else:
                 print_catalog(name, records, explain=explain)
+                say_privileges(name, missing.get(name, ()))
     raise typer.Exit(1 if failed else 0)
 
 

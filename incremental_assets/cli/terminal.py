@@ -182,6 +182,14 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
         _print_explained(records)
 
 
+def say_privileges(datastore: str, missing: Sequence[str]) -> None:
+    """Says which privileges the role of the datastore lacks, as statements."""
+    if missing:
+        say(f"{datastore}: the role works, and lacks what these statements of an administrator would give it:")
+    for statement in missing:
+        say(f"  {statement}")
+
+
 def _synced(record: dict[str, Any]) -> str:
     """How a container is synced, in a few words."""
     if record["identifier"] is None:

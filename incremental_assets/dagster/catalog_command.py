@@ -44,6 +44,12 @@ def catalog_records(
     return records + [_forgotten(f"{component.name}/{name}") for name in pruned]
 
 
+def missing_privileges(datastore: Datastore, instance: dg.DagsterInstance) -> tuple[str, ...]:
+    """Those of the stored catalog (``Catalog``)."""
+    catalog = datastore.component.store(current_project()).load(instance)
+    return () if catalog is None else catalog.missing_privileges
+
+
 def name_collisions(datastores: Sequence[Datastore], records: Sequence[dict[str, Any]]) -> None:
     """Says in the records, once all catalogs of the command are taken, which containers are not synced because of others' names."""
     refuse_collisions(datastores)

@@ -21,18 +21,15 @@ def server_warnings(container: Container, server: Server) -> list[str]:
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
             f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
         )
-    by_session = (
-        container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
-    )
     if container.identifier is not None and not server.shows_activity and server.hides_transactions:
         warnings.append(
             "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
             f"cover the longest of them (now {container.lag})" + (f", or: {server.privilege}" if server.privilege else "")
         )
-    elif by_session and not server.shows_activity:
+    elif not server.shows_activity and _by_sessions(container) and not container.lag_is_auto:
         warnings.append(
-            "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
-            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: {server.privilege}"
+            f"safety_lag is {container.lag}, and this role cannot see what other roles' sessions are doing: a transaction whose now() is "
+            "older than that may commit rows below the watermark. Leave it auto, or: GRANT pg_read_all_stats to this role"
         )
     if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
         hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
@@ -51,6 +48,11 @@ def server_warnings(container: Container, server: Server) -> list[str]:
             f"get it: ALTER ROLE … RESET {server.not_set[0]}; (or ALTER DATABASE)"
         )
     return warnings
+
+
+def _by_sessions(container: Container) -> bool:
+    """Whether it is the sessions of others that tell how far the watermark may go (``core.lag.where_sessions_are_hidden``)."""
+    return container.cursor_type is not None and container.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
 
 
 def index_warnings(container: Container, source: SourceDatabase) -> list[str]:

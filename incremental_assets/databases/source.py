@@ -37,9 +37,9 @@ class Server:
     ``source``: identifies the database as ``<system identifier>/<id of the database>``; it is stored in the sync state. The system
     identifier is ``hidden`` if the role may not read it. ``version``: a number that grows with the server's version, e.g. 140000.
     ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
-    connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
-    ``privilege`` is the statement that permits it (empty: none does). ``hides_transactions``: without that privilege, it does not even see
-    which transactions are open. ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
+    connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing.
+    ``hides_transactions``: if not, it does not even see which transactions are open; ``privilege`` is the statement that permits it (empty:
+    none does). ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
     ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler.
     """
 
@@ -49,7 +49,7 @@ class Server:
     is_replica: bool
     is_pooled: bool
     shows_activity: bool = True
-    privilege: str = "GRANT pg_read_all_stats TO <this role>;"
+    privilege: str = ""
     hides_transactions: bool = False
     weaker_promise: str = ""
     not_set: tuple[str, ...] = ()

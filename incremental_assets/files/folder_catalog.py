@@ -51,6 +51,7 @@ class FolderCatalog:
         self._before = [one.table for one in before.entries] if before is not None else []
         self._found: dict[str, _Found] = {}
         self.troubles: dict[str, str] = {}
+        self.missing_privileges: tuple[str, ...] = ()
         self.unread: str | None = None
         self.proposed: tuple[str, ...] = ()
 

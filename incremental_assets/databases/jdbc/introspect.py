@@ -32,6 +32,7 @@ class JdbcCatalog:
     def __init__(self, session: JdbcSession, schema: str, views: Sequence[str]) -> None:
         self._session, self._schema, self._views = session, schema, views
         self.troubles: dict[str, str] = {}
+        self.missing_privileges: tuple[str, ...] = ()
         self._known: dict[str, tuple[SourceColumn, ...]] = {}
 
     def listing(self) -> Mapping[str, ListedContainer]:

@@ -48,6 +48,7 @@ class MySQLCatalog:
     def __init__(self, connection: MySQLConnection, datastore: str, schema: str, address: MySQLAddress) -> None:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
         self.troubles: dict[str, str] = {}
+        self.missing_privileges: tuple[str, ...] = ()
 
     def listing(self) -> Mapping[str, ListedContainer]:
         """All tables and views of the database by name. Raises ConfigurationError if there is no such database."""

@@ -149,12 +149,28 @@ left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = 
 order by l.relname
 """
 
+# What the role lacks, as an administrator's statements. The last one is of databases where it was taken from PUBLIC.
+_MISSING_PRIVILEGES = """
+select format(m.statement, quote_ident(current_user), quote_ident(%(schema)s)) || '  -- ' || m.without from (values
+  (1, 'GRANT SELECT ON ALL TABLES IN SCHEMA %%2$s TO %%1$s;', 'without it, some tables cannot be read',
+   exists (select from pg_class where relnamespace = to_regnamespace(quote_ident(%(schema)s)) and relkind in ('r', 'p', 'f', 'v', 'm')
+           and not has_table_privilege(oid, 'select') and not has_any_column_privilege(oid, 'select'))),
+  (2, 'GRANT pg_read_all_stats TO %%1$s;', 'without it, whose transaction is open is not seen, and times need a safety lag',
+   not pg_has_role('pg_read_all_stats', 'usage')),
+  (3, 'GRANT SELECT ON ALL SEQUENCES IN SCHEMA %%2$s TO %%1$s;', 'without it, how far a sequence has gone does not limit a watermark',
+   exists (select from pg_class where relnamespace = to_regnamespace(quote_ident(%(schema)s))
+           and case when relkind = 'S' then not has_sequence_privilege(oid, 'select') end)),
+  (4, 'GRANT EXECUTE ON FUNCTION pg_control_system() TO %%1$s;', 'without it, another server under the same address is not told apart',
+   not has_function_privilege('pg_control_system()', 'execute'))
+) m (number, statement, without, is_missing) where m.is_missing order by m.number
+"""
+
 
 class PostgresCatalog:
     """The queries of the catalog operation for one schema, over one connection. All methods raise SourceError if a query fails.
 
     ``row_security``: what is done with that of the table of this name. ``troubles``: messages by table, for tables that could not be
-    inspected.
+    inspected. ``missing_privileges``: see ``catalog.state.Catalog``.
     """
 
     def __init__(
@@ -168,11 +184,13 @@ class PostgresCatalog:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
         self._row_security = row_security
         self.troubles: dict[str, str] = {}
+        self.missing_privileges: tuple[str, ...] = ()
 
     def listing(self) -> Mapping[str, ListedContainer]:
         """All tables and views of the schema by name. Raises ConfigurationError if the schema does not exist."""
         with source_errors(self._datastore, self._address):
             found = read_listing(self._connection, self._schema)
+            self.missing_privileges = tuple(row[0] for row in ask(self._connection, _MISSING_PRIVILEGES, {"schema": self._schema}))
             if not found and self._connection.execute("select from pg_namespace where nspname = %s", [self._schema]).fetchone() is None:
                 rows = self._connection.execute("select nspname from pg_namespace where nspname !~ '^(pg_|information_)'").fetchall()
                 raise ConfigurationError(

@@ -99,6 +99,7 @@ class SQLServerCatalog:
     def __init__(self, connection: SQLServerConnection, datastore: str, schema: str, address: SQLServerAddress) -> None:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
         self.troubles: dict[str, str] = {}
+        self.missing_privileges: tuple[str, ...] = ()
 
     def listing(self) -> Mapping[str, ListedContainer]:
         """All tables and views of the schema by name. Raises ConfigurationError if there is no such schema."""
