@@ -98,6 +98,22 @@ def test_the_page_of_the_command_line_explains_every_command_and_option() -> Non
         assert all(meaning.strip() for _, meaning in found), f"docs/cli.md: an option of {command} has no help text"
 
 
+def test_messages_name_no_option_that_there_is_not() -> None:
+    """A user does what the message says, and is told that there is no such option."""
+    options, of_others = {option for command in COMMANDS for option in _options(command)}, {"--recursive", "--profile", "--version"}
+    found = set[str]()
+    for file in PACKAGE.rglob("*.py"):
+        if not {"demo", "embedded"} & set(file.parts):  # which call other programs
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found |= {
+                        f"{file.name}: {one}"
+                        for one in re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value)
+                        if one not in options | of_others
+                    }
+    assert found == set()
+
+
 def test_calls_of_commands_are_found_on_the_pages() -> None:
     """If the pages' form changed so that no call is found, the tests above would pass without checking anything."""
     assert len([call for path in PAGES for call in _calls(path.read_text(encoding="utf-8"))]) > 20

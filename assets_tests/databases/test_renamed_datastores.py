@@ -32,9 +32,9 @@ def test_other_partitions_are_said_until_all_rows_are_shown_in_them(project: Mak
     shop.execute("insert into o values (100, '2026-02-09')")
     line = shop.one("o")
     assert "partitions were those by month of d and are those by day of d now" in line["message"], line
-    assert "incremental-assets sync shop/o --refresh" in line["message"], line
+    assert "incremental-assets sync shop/o --mode refresh" in line["message"], line
     before = shown(shop)
-    assert "sync shop/o --refresh" in shop.one("o")["message"]  # also where there is nothing to do
+    assert "sync shop/o --mode refresh" in shop.one("o")["message"]  # also where there is nothing to do
     refreshed = shop.one("o", mode=Mode.REFRESH)
     assert "partitions were" not in refreshed["message"], refreshed
     assert (before, shown(shop)) == (1, 38)

@@ -54,6 +54,6 @@ def said_of(label: str, missed: int) -> str:
     """What a sync says of changes that it has not met."""
     return (
         f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
-        f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or sync {label} --refresh, "
-        f"ends this warning. If rows are changed regularly, use upsert"
+        f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or "
+        f"sync {label} --mode refresh, ends this warning. If rows are changed regularly, use upsert"
     )

@@ -290,7 +290,7 @@ def _not_due(container: Container, state: TableState | None, request: Request) -
         return None
     assert state.read_at is not None
     last = format_value(CursorType.TIMESTAMP, state.read_at)
-    return f"nothing to do: it is read whole every {in_units(every)}, the last time was {last}; --refresh reads it now"
+    return f"nothing to do: it is read whole every {in_units(every)}, the last time was {last}; --mode refresh reads it now"
 
 
 def _unchanged(

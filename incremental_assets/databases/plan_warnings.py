@@ -76,7 +76,7 @@ def cut_otherwise(container: Container, request: Request, state: TableState | No
     return [
         f"its partitions were those by {state.cut} and are those by {container.cut} now: all rows are in the lake, but Dagster shows only "
         f"those partitions that were written since. This reads all rows once, and shows all: "
-        f"incremental-assets sync {container.label} --refresh"
+        f"incremental-assets sync {container.label} --mode refresh"
     ]
 
 
