@@ -43,6 +43,7 @@ install: .venv/.installed
 	  exit 1; fi; \
 	if ! $(BIN)/python -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then \
 	  echo "making .venv with $$($$found --version)"; $$found -m venv --clear .venv; fi
+	@echo "installing some 190 packages into .venv: 2.1 GB on the disk, one to three minutes"
 	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[alerts,api,demo,dev,metrics,mysql,sqlserver]'
 	@touch $@
 
