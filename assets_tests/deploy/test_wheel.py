@@ -14,6 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from incremental_assets.spark.embedded.java_home import tools_folder
+from incremental_assets.spark.session import stop_server
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "incremental_assets"
@@ -70,3 +73,10 @@ def test_a_project_is_made_and_synced_where_only_the_wheel_is_installed(wheel: P
     assert not (tmp_path / ".jars").exists() and not (project / ".jars").exists()  # nothing was fetched for Spark
     (row,) = ours("show", "shop/orders", "--sql", "select note from orders where id = 500", "--json", cwd=project).splitlines()
     assert json.loads(row) == {"note": "note 500"}
+    environment["INCREMENTAL_ASSETS_TOOLS"] = str(tools_folder())  # Java and Spark's JARs, which are there
+    try:
+        profiled = json.loads(ours("profile", "shop/orders", "--json", cwd=project))
+    finally:
+        stop_server(project / ".dagster_home")
+    assert profiled["rows_profiled"] == 500 and Path(profiled["page"]).exists()
+    assert profiled["message"].endswith("run: pip install 'incremental-assets[profiles]'")
