@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from assets_tests.harness import Folder, Project
+from assets_tests.harness import Project, Workspace
 from incremental_assets.dagster.adopt import adopt_lines
 from incremental_assets.delta.table import Head
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -41,7 +41,7 @@ def loaded(project: MakeProject, tables: str = TABLES, **attributes: Any) -> Pro
     return shop
 
 
-def adopted(shop: Project | Folder, *names: str) -> Records:
+def adopted(shop: Workspace, *names: str) -> Records:
     """What `adopt shop`, or `adopt shop/NAME …`, says, by the container's name."""
     chosen = [one for one in shop.catalog() if not names or one.table.name in names]
     with shop.instance() as instance:

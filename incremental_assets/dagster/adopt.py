@@ -141,7 +141,8 @@ class Adoption:
             rows = self._report(definition, table, head)
             Records(self.lake, container.key_path[0]).adopt(Records(self.lake, encode_name(name)), before, container.label)
             set_property(self.spark, table, CONTAINER_PROPERTY, container.label, head.version)
-        return "adopted", "; ".join(filter(None, [f"goes on with the {rows:,} rows of {before}", taken.said]))
+        said = f"; {taken.said}" if taken.said else ""
+        return "adopted", f"goes on with the {rows:,} rows of {before}{said}"
 
     def _old(self, container: Container, table: LakeTable) -> LakeTable:
         """Where the table was until now: in the folder of the old name, under the same path."""
