@@ -44,7 +44,7 @@ install: .venv/.installed
 	if ! $(BIN)/python -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then \
 	  echo "making .venv with $$($$found --version)"; $$found -m venv --clear .venv; fi
 	@echo "installing some 190 packages into .venv: 2.1 GB on the disk, one to three minutes"
-	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[alerts,api,demo,dev,metrics,mysql,sqlserver]'
+	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[alerts,api,demo,dev,metrics,mysql,profiles,sqlserver]'
 	@touch $@
 
 demo: install
@@ -106,7 +106,7 @@ bench-quick: install
 
 constraints:
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra metrics --extra mysql --extra sqlserver --extra bench --extra cluster --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra metrics --extra mysql --extra profiles --extra sqlserver --extra bench --extra cluster --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
 	@mv .constraints.tmp constraints.txt
 

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.lag_window import LagWindow
+from incremental_assets.core.stored_format import product_version
 from incremental_assets.core.unfilled import Unfilled
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
@@ -306,9 +307,10 @@ def test_the_state_of_an_older_version_is_read() -> None:
 
 def test_the_state_of_a_newer_version_is_refused() -> None:
     """Otherwise an older version of the product ignores what it does not know in the state, and moves the watermark by the rest."""
-    text = TableState("id:integer:integer", "append", (), "1/2").to_json(CursorType.INTEGER).replace('"format":1', '"format":99')
-    with pytest.raises(NewerFormat, match=r"written by a newer version .*Upgrade incremental-assets"):
-        TableState.from_json(CursorType.INTEGER, text)
+    stored = json.loads(TableState("id:integer:integer", "append", (), "1/2").to_json(CursorType.INTEGER))
+    assert stored["written_by"] == product_version()
+    with pytest.raises(NewerFormat, match=r"newer version of incremental-assets, 9\.1 .*install incremental-assets 9\.1 or newer"):
+        TableState.from_json(CursorType.INTEGER, json.dumps({**stored, "format": 99, "written_by": "9.1"}))
 
 
 # ====================================================================== the simulation

@@ -76,24 +76,33 @@ def test_a_table_under_the_new_name_is_kept(project: MakeProject) -> None:
     shop.execute(DAYS)
     shop.sync()
     shop.configure(name="store")
-    assert "incremental-assets adopt shop store" in shop.one("o")["message"]
+    assert "incremental-assets adopt store --from shop" in shop.one("o")["message"]
     shop.configure(name="shop")
     record = adopted(shop)["o"]
     assert record["status"] == "there" and "that of shop/o stays" in record["message"], record
     assert shop.sync()["o"]["status"] == "skipped"
 
 
-def test_another_source_is_refused(project: MakeProject, postgres: Any, tmp_path: Path, spark_home: Path) -> None:
-    """The table of another database must not become the container's: its rows are others."""
+def test_a_renamed_datastore_with_another_database_is_adopted_only_with_the_same_rows(
+    project: MakeProject, postgres: Any, tmp_path: Path, spark_home: Path
+) -> None:
+    """A table must not be moved under the name of a database whose rows are others; where they are the same, it need not be loaded anew."""
     shop = project(**BY_DAY)
     shop.execute(DAYS)
     shop.sync()
     other = Project(tmp_path / "other", postgres.create_database("elsewhere", drop=True), spark_home, **BY_DAY)
     other.lake, other.home = shop.lake, shop.home
     other.execute(DAYS)
+    other.execute("update o set n = 'another' where id = 3")
     record = adopted(other)["o"]
-    assert record["status"] == "failed" and "another database" in record["message"], record
-    assert (shop.lake_root / "shop" / "o").is_dir()
+    assert record["status"] == "different" and "another database" in record["message"] and "1 stale (stale 3)" in record["message"], record
+    assert (shop.lake_root / "shop" / "o").is_dir() and not (shop.lake_root / "store").exists()
+    other.execute("update o set n = 'x' where id = 3")
+    other.configure(name="shop")
+    record = adopted(other)["o"]
+    assert record["status"] == "adopted" and "rows were compared, and are equal" in record["message"], record
+    assert other.one("o")["rows_read"] < 10
+    other.assert_equal("o")
     other.source.close()
 
 
@@ -120,10 +129,10 @@ def test_a_command_that_is_killed_is_run_again(project: MakeProject, step: str) 
     shop.sync()
     shop.configure(name="store")
     shop.write()
-    assert kill(shop, step, "adopt", "shop", "store") == -9
+    assert kill(shop, step, "adopt", "store", "--from", "shop") == -9
     if step != "adopt.Path.rename":
         line = shop.one("o", ok=False)
-        assert line["status"] == "failed" and "incremental-assets adopt shop store" in line["message"], line
+        assert line["status"] == "failed" and "incremental-assets adopt store --from shop" in line["message"], line
     shop.configure(name="shop")
     assert adopted(shop)["o"]["status"] == "adopted"
     shop.execute("insert into o values (50, '2026-02-20', 'new')")
@@ -140,7 +149,7 @@ def test_a_datastore_that_the_project_still_has_is_refused(project: MakeProject)
     shop = project(**BY_DAY)
     shop.write()
     shop.execute(DAYS)
-    _, _, said = shop.cli("adopt", "shop", "store", spark=False, check=2)
+    _, _, said = shop.cli("adopt", "shop", "--from", "shop", spark=False, check=2)
     assert "shop is a datastore of this project" in said
 
 

@@ -42,6 +42,15 @@ def test_a_table_that_was_made_anew_with_the_same_rows_is_taken_over(project: Ma
     assert shop.one("o")["status"] == "skipped"
 
 
+def test_rows_that_were_changed_since_do_not_keep_an_upsert_from_being_taken_over(project: MakeProject) -> None:
+    """A table that is built anew each night has the changes of the day, too, and would be loaded anew each night for them."""
+    shop = loaded(project, "public.o:day:date!upsert", when_recreated="adopt")
+    shop.execute(f"drop table o; {ORDERS} {TAIL}; update o set v = -1, day = '2026-06-02' where id = 5")
+    line = shop.one("o")
+    assert line["status"] == "synced" and line["rows_read"] < 10, line
+    shop.assert_equal("o")
+
+
 @pytest.mark.parametrize(
     "change", ["update o set v = -1 where id = 5", *long("delete from o where id = 5", "insert into o values (-1, '2026-01-05', 1)")]
 )

@@ -49,5 +49,5 @@ def test_a_datastore_that_was_renamed_is_said_to_be_loaded_beside_its_old_tables
     assert "already" not in shop.one("o")["message"]
     shop.configure(name="store")
     with_old = shop.one("o")
-    assert "as shop/o already" in with_old["message"] and "incremental-assets adopt shop store" in with_old["message"], with_old
+    assert "as shop/o already" in with_old["message"] and "incremental-assets adopt store --from shop" in with_old["message"], with_old
     assert "already" not in shop.one("o")["message"]

@@ -42,6 +42,7 @@ attributes:
   name: crm
   url: "mysql://lake:{{ env['CRM_PASSWORD'] }}@crm:3306/crm"
   schedule: "{{ env.CRM_SCHEDULE }}"
+  profile: {schedule: "0 5 * * 0"}
 """
 BY_SOURCES = ("SHOP_URL", "CRM_PASSWORD", "CRM_SCHEDULE")
 UNITS = ("code", "daemon", "webserver")
@@ -120,7 +121,7 @@ def test_a_project_is_deployed_with_its_name_its_variables_and_its_packages(run:
     assert "--location-name Shop-Lake" in unit(project, "code")["Service"]["ExecStart"]
     installed = (project / "deploy" / "requirements.txt").read_text().splitlines()
     [ours] = [Requirement(line) for line in installed if line.startswith("incremental-assets")]
-    assert ours.extras == {"deploy", "mysql"}, "of the components that are used"
+    assert ours.extras == {"deploy", "mysql", "profiles"}, "of what the YAML uses"
     pinned = {Requirement(line).name for line in (project / "deploy" / "constraints.txt").read_text().splitlines() if line[0] != "#"}
     assert {"dagster", "pyspark", "deltalake", "pymysql", "sqlalchemy"} <= pinned and "pytest" not in pinned
 

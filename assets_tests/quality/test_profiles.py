@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -337,6 +338,14 @@ def test_the_page_loads_nothing_and_escapes_data(lake: Lake) -> None:
     assert NASTY not in json.dumps(plots) and "&lt;script&gt;" in json.dumps(plots)
     titles = [plot["layout"]["title"]["text"] for plot in plots]
     assert len(titles) == page.count("data-plot=") and "rows of each partition" in titles and "distinct values" in titles
+
+
+def test_without_plotly_the_page_has_the_figures_and_says_what_to_install(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """plotly is an extra: where it is not installed, nobody must lose the figures of a profile, or get a page that draws nothing."""
+    monkeypatch.setitem(sys.modules, "plotly", None)  # as Python notes what cannot be imported
+    page = profile_page(lake.merged, "shop/orders")
+    assert "pip install &#39;incremental-assets[profiles]&#39;" in page and "Clerk#" in page
+    assert "<script>" not in page and 'class="plot"' not in page
 
 
 def test_rules_are_proposed_that_hold_for_rows_they_were_not_made_from(lake: Lake) -> None:

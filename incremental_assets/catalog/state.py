@@ -7,7 +7,7 @@ file is (``dagster.catalog_store``).
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.container import SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, product_version
 
 FORMAT = 2
 """The version of the file's format. ``Catalog.load`` still reads version 1."""
@@ -64,6 +65,7 @@ class Catalog:
     ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of an empty table begins with it.
     ``found_at``: the time of the last run (ISO 8601, UTC). ``entries``: in the order of names. ``format``: see ``FORMAT``.
     ``missing_privileges``: statements that would give our role what helps, each with what is lost without it in a comment.
+    ``written_by``: the version of this product that has stored it.
     """
 
     found_on: int
@@ -71,6 +73,7 @@ class Catalog:
     entries: tuple[Known, ...]
     format: int = FORMAT
     missing_privileges: tuple[str, ...] = ()
+    written_by: str | None = field(default_factory=product_version, compare=False)
 
     @property
     def by_name(self) -> dict[str, Known]:
@@ -81,10 +84,15 @@ class Catalog:
         write_whole(path, _ADAPTER.dump_json(self, indent=1, by_alias=True))
 
     @classmethod
-    def load(cls, path: Path) -> "Catalog":
-        """Reads a catalog. Raises ConfigurationError for a file of another format."""
+    def load(cls, path: Path, datastore: str | None = None) -> "Catalog":
+        """Reads a catalog. ``datastore``: its name for messages; by default that of the file's folder.
+
+        Raises NewerFormat if a newer version of this product wrote it, and ConfigurationError for a file of any other format.
+        """
+        name = datastore or path.parent.name
         try:
             data = json.loads(path.read_bytes())
+            expect_known(f"{name}: its catalog", data["format"], FORMAT, data.get(WRITTEN_BY))
             if data["format"] == 1:  # tables only: with empty fingerprints all are inspected again, and keep their calendars
                 known = [{"table": table, "fingerprint": "", "since": data["found_at"]} for table in data["tables"]]
                 data = {"format": FORMAT, "found_on": data["found_on"], "found_at": data["found_at"], "entries": known}
@@ -92,10 +100,8 @@ class Catalog:
         except (ValueError, KeyError, TypeError):
             catalog = None
         if catalog is None or catalog.format != FORMAT:
-            raise ConfigurationError(
-                f"{path.parent.name}: its catalog is of another version; delete that state and run: incremental-assets catalog"
-            )
-        return catalog
+            raise ConfigurationError(f"{name}: its catalog cannot be read; delete that state and run: incremental-assets catalog")
+        return replace(catalog, written_by=product_version())
 
 
 def write_whole(path: Path, content: bytes) -> None:

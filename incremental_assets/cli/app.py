@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from incremental_assets.cli.terminal import line
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.stored_format import product_version
 
 _ABOUT = "Keep Delta tables in step with their sources. With --json, one object a line on stdout; everything else goes to stderr."
 app = typer.Typer(
@@ -42,8 +44,18 @@ class Options:
     project: Path | None = None
 
 
+def _version(asked: bool) -> None:
+    """Print the version of this product, and end."""
+    if asked:
+        line(product_version() or "unknown: it is not installed")
+        raise typer.Exit
+
+
 @app.callback()
-def options(project: Project = None) -> None:
+def options(
+    project: Project = None,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Prints the version, and ends.")] = False,
+) -> None:
     Options.project = project
 
 

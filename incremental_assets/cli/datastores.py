@@ -4,6 +4,7 @@ Belongs here: their arguments, and what they print. Does not belong: the work (`
 ``dagster.new_datastore``, ``dagster.adopt``).
 """
 
+import itertools
 import os
 import shlex
 from collections.abc import Sequence
@@ -178,38 +179,45 @@ def _add(
 @app.command(
     rich_help_panel="The project",
     epilog=examples(
-        ("adopt shop store", "shop is called store in the YAML now"),
+        ("adopt shop", "the database has moved, was upgraded or restored"),
+        ("adopt shop/orders", "the table was made anew"),
+        ("adopt store --from shop", "shop is called store now"),
     ),
 )
 def adopt(
-    old: Annotated[str, typer.Argument(metavar="OLD", show_default=False, help="The name that the datastore had.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", show_default=False, help="The name that it has in the YAML now.")],
+    selection: Annotated[
+        list[str],
+        typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False, help="Whose tables go on."),
+    ],
+    old: Annotated[
+        str | None,
+        typer.Option("--from", metavar="OLD", help="The name that the datastore had until now; its tables are moved."),
+    ] = None,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Let the Delta tables of a datastore that was renamed go on under its new name.
+    """Let Delta tables go on whose source was moved, upgraded, restored or made anew, or whose datastore was renamed.
 
-    Nothing is read from the source, except whether it is the one from which the tables were filled. Containers that have a table under the
-    new name keep it.
+    Where a table was filled from another database, schema or table than the one that is there now, its rows are compared with the source's
+    first. If they are equal, the next sync goes on at its watermark; if not, the differences are named, and nothing is changed.
     """
     from incremental_assets.dagster.adopt import adopt_lines
-    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores
+    from incremental_assets.dagster.loading import load_project, select_current
     from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
-    project = enter(project_dir)
-    datastores = load_datastores(project)
-    if any(store.name == old for store in datastores):
+    project = load_project(enter(project_dir))
+    if any(store.name == old for store in project.datastores):
         raise ConfigurationError(f"{old} is a datastore of this project. Rename it in the YAML first; its tables are adopted afterwards.")
-    datastore = find_datastore(datastores, new)
+    if old is not None and len({name.partition("/")[0] for name in selection}) > 1:
+        raise ConfigurationError("--from goes with one datastore.")
+    chosen = select_current(project, selection, [], say)
+    refused = [{"container": name, "status": "failed", "message": str(error)} for name, error in chosen.failed]
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance, recorded_together():
-        ensure_catalog(project, datastore, instance, say)
-        if datastore.trouble is not None:
-            raise datastore.trouble
-        for record in adopt_lines(old, datastore.definitions, instance, say):
+        for record in itertools.chain(refused, adopt_lines(old, chosen.ready, instance, say)):
             records.append(record)
             out(record) if as_json else say(f"{record['container']}: {record['status']}: {record['message']}")
     if not as_json:
         print_table("adopted", records, ("container", "status", "message"))
-    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+    raise typer.Exit(1 if any(record["status"] in ("different", "failed") for record in records) else 0)

@@ -17,7 +17,7 @@ _HEAD = """\
 <!-- Made by `python -m incremental_assets.cli.reference` from the help texts of the commands; a test compares. Do not edit. -->
 # The command line
 
-    incremental-assets [--project DIR] COMMAND …
+    incremental-assets [--project DIR] [--version] COMMAND …
 
 The project is the nearest one upwards from the working directory, or the one that `--project DIR` names; that option may stand before or
 after the command. `incremental-assets COMMAND --help` prints what is below. What `--json` prints is described in [json.md](json.md).

@@ -15,8 +15,8 @@ from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.container import Identifier, Inherited
 from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
-from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.history import HistoryPoint
+from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, product_version
 from incremental_assets.core.unfilled import Unfilled
 
 STATE_FORMAT = 1
@@ -231,6 +231,7 @@ class TableState:
 
         data: dict[str, Any] = {
             "format": STATE_FORMAT,
+            WRITTEN_BY: product_version(),
             "identifier": self.identifier,
             "strategy": self.strategy,
             "key": list(self.key),
@@ -303,11 +304,7 @@ class TableState:
         Raises NewerFormat if a newer version of this product wrote it.
         """
         data: dict[str, Any] = json.loads(text)
-        if data["format"] > STATE_FORMAT:
-            raise NewerFormat(
-                f"the state of the table was written by a newer version of incremental-assets (format {data['format']}; this version reads "
-                f"formats up to {STATE_FORMAT}); nothing was written. Upgrade incremental-assets here, then sync again."
-            )
+        expect_known("the state of its table", data["format"], STATE_FORMAT, data.get(WRITTEN_BY))
 
         def value(v: int | str | None) -> int | None:
             return int(v) if cursor_type is None and v is not None else value_from_json(cursor_type or CursorType.INTEGER, v)

@@ -1,7 +1,8 @@
-"""``incremental-assets adopt``: lets the tables of a datastore that was renamed go on under its new name, and returns one record for each.
+"""``incremental-assets adopt``: lets tables go on whose source was moved or made anew, or whose datastore was renamed.
 
-Belongs here: moving the folders of a table, who owns it then, and the events that Dagster needs of it. Does not belong: what a sync does
-with the table afterwards, which finds everything else in the table's own state (``databases.plan``, ``files.plan``).
+Belongs here: moving the folders of a table, who owns it then, and the events that Dagster needs of it. Does not belong: whether its rows
+are the source's (``databases.takeover``), and what a sync does with the table afterwards, which finds everything else in the table's own
+state (``databases.plan``, ``files.plan``).
 
 The owner is set last: until then each sync of the new name refuses the table, and a command that was killed is simply run again.
 """
@@ -21,6 +22,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, LakeError, SyncError
 from incremental_assets.core.names import encode_name
+from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.locks import container_lock
@@ -35,7 +37,7 @@ from incremental_assets.delta.operation_tables import Rows
 from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.result import NEW, SIGNATURE, VERSION
 from incremental_assets.delta.store import has_objects
-from incremental_assets.delta.table import CONTAINER_PROPERTY, Head, LakeTable
+from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, Head, LakeTable
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.quality.records import Records
 from incremental_assets.spark.session import open_session
@@ -48,11 +50,12 @@ _RUN = "adopt"
 
 
 def adopt_lines(
-    before: str, definitions: Sequence[ContainerDefinition], instance: dg.DagsterInstance, log: Callable[[str], None]
+    before: str | None, definitions: Sequence[ContainerDefinition], instance: dg.DagsterInstance, log: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """Takes the tables of the datastore ``before`` over one after another, and yields the record of each container.
+    """Takes tables over one after another, and yields the record of each container. ``before``: the name that their datastore had until
+    now; None: they go on under the name that they have.
 
-    The fields are ``container``, ``status`` (``adopted``, ``there``, ``no table`` or ``failed``) and ``message``.
+    The fields are ``container``, ``status`` (``adopted``, ``there``, ``no table``, ``different`` or ``failed``) and ``message``.
     """
     with contextlib.ExitStack() as stack:
         spark = functools.cache(lambda: stack.enter_context(open_session(dagster_home(), name="adopt")))
@@ -67,10 +70,10 @@ def adopt_lines(
 
 @dataclass(frozen=True)
 class Adoption:
-    """What the containers of one datastore take over. ``before``: its name in the lake until now. ``spark`` returns a session, and is
-    called only where Spark has to count rows, or to set a property."""
+    """What the containers of one datastore take over. ``before``: its name in the lake until now; None: it stays. ``spark`` returns a
+    session, and is called only where Spark has to compare or count rows, or to set a property."""
 
-    before: str
+    before: str | None
     instance: dg.DagsterInstance
     home: Path
     lake: str
@@ -80,16 +83,40 @@ class Adoption:
     def adopt(self, definition: ContainerDefinition) -> tuple[str, str]:
         """Takes over the table of one container. Returns the status and the message of its record. Raises SyncError."""
         container = definition.container
+        if self.before is None:
+            with self._held(container):
+                return self._goes_on(definition)
         with self._held(self._before(container)), self._held(container):
-            return self._adopted(definition)
+            return self._adopted(definition, self.before)
 
     def _held(self, container: Container) -> contextlib.AbstractContextManager[object]:
         return container_lock(self.home, container, _RUN, self.log, self.instance, lake=self.lake)
 
     def _before(self, container: Container) -> Container:
-        return replace(container, datastore=self.before)
+        return container if self.before is None else replace(container, datastore=self.before)
 
-    def _adopted(self, definition: ContainerDefinition) -> tuple[str, str]:
+    def _goes_on(self, definition: ContainerDefinition) -> tuple[str, str]:
+        """The table stays where it is."""
+        container = definition.container
+        table = LakeTable(self.lake, *container.key_path)
+        if table.head() is None:
+            return "no table", f"{table.url} is no table; the first sync makes it"
+        taken = adapter_of(definition).take_over(self.instance, table, container, self.spark)
+        if taken.differs:
+            return "different", f"{container.label}: {taken.said}"
+        if taken.state is None:
+            return "there", "it was filled from this very source: there is nothing to do"
+        self._store(container, table, taken.state)
+        return "adopted", f"goes on with its table: {taken.said}"
+
+    def _store(self, container: Container, table: LakeTable, state: TableState) -> None:
+        head = table.head()
+        assert head is not None
+        with lake_errors(container.label, table.url):
+            set_property(self.spark, table, STATE_PROPERTY, state.to_json(container.cursor_type, container.partitioned_on), head.version)
+
+    def _adopted(self, definition: ContainerDefinition, name: str) -> tuple[str, str]:
+        """The table was one of the datastore ``name``."""
         container, adapter = definition.container, adapter_of(definition)
         before, table = self._before(container).label, LakeTable(self.lake, *container.key_path)
         head, old = table.head(), self._old(container, table)
@@ -102,19 +129,25 @@ class Adoption:
         why_not = adapter.reason_not_to_adopt(found)
         if why_not is not None:
             raise ConfigurationError(f"{container.label}: {why_not}; nothing was moved.")
+        taken = adapter.take_over(self.instance, table if head is not None else old, self._before(container), self.spark)
+        if taken.differs:
+            return "different", f"{container.label}: {taken.said}"
         self._move([(self._old(container, one), one) for one in (*adapter.companion_tables(self.lake), table)], container)
+        if taken.state is not None:
+            self._store(container, table, taken.state)
         head = table.head()
         assert head is not None
         with lake_errors(container.label, table.url):
             rows = self._report(definition, table, head)
-            Records(self.lake, container.key_path[0]).adopt(Records(self.lake, encode_name(self.before)), before, container.label)
+            Records(self.lake, container.key_path[0]).adopt(Records(self.lake, encode_name(name)), before, container.label)
             set_property(self.spark, table, CONTAINER_PROPERTY, container.label, head.version)
-        return "adopted", f"goes on with the {rows:,} rows of {before}"
+        said = f"; {taken.said}" if taken.said else ""
+        return "adopted", f"goes on with the {rows:,} rows of {before}{said}"
 
     def _old(self, container: Container, table: LakeTable) -> LakeTable:
         """Where the table was until now: in the folder of the old name, under the same path."""
         within = table.url.removeprefix(LakeTable(self.lake, container.key_path[0]).url)
-        return LakeTable(self.lake, encode_name(self.before) + within)
+        return LakeTable(self.lake, self._before(container).key_path[0] + within)
 
     def _move(self, pairs: Sequence[tuple[LakeTable, LakeTable]], container: Container) -> None:
         """Moves folders to their new places; the table's own comes last. Raises LakeError.

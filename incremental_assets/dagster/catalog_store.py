@@ -62,10 +62,10 @@ class CatalogStore:
     def load(self, instance: dg.DagsterInstance | None) -> Catalog | None:
         """The stored catalog; None where the datastore was never catalogued.
 
-        Raises ConfigurationError for a file of another version or format.
+        Raises NewerFormat and ConfigurationError as ``Catalog.load`` does.
         """
         if not self.is_versioned:
-            return Catalog.load(self._path) if self._path.exists() else None
+            return Catalog.load(self._path, self.config.key) if self._path.exists() else None
         storage = self._storage(instance)
         version = storage.get_latest_version(self.config.key)
         if version is None:
@@ -73,7 +73,7 @@ class CatalogStore:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "state"
             storage.download_state_to_path(self.config.key, version, path)
-            return Catalog.load(path)
+            return Catalog.load(path, self.config.key)
 
     def save(self, catalog: Catalog, instance: dg.DagsterInstance | None) -> None:
         """Stores the catalog atomically: a reader sees the old one or the new one.

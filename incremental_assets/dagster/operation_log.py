@@ -7,16 +7,15 @@ No sync fails because of these tables: a row that cannot be appended is lost, wi
 """
 
 import contextlib
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 
 import dagster as dg
 
 from incremental_assets.core.container import Container
+from incremental_assets.core.stored_format import product_version
 from incremental_assets.dagster.event_log import INTERRUPTED, failure_of, is_interrupted
 from incremental_assets.dagster.run_origin import schedule_of, started_by
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows
@@ -98,7 +97,7 @@ def record_unplanned(lake: str, container: Container, message: str, seconds: flo
     """Records a sync that has failed before it had a run, as it could not be planned."""
     operations = RunOperations()
     operations.add(OperationKind.SYNC, container, EndedAs.FAILURE, seconds, message=message, triggered_by=started_by)
-    record(lake, Rows([replace(one, code_version=code_version()) for one in operations.ended]))
+    record(lake, Rows([replace(one, code_version=product_version()) for one in operations.ended]))
 
 
 # ---------------------------------------------------------------------- the operations of a run
@@ -114,7 +113,12 @@ def record_run(context: dg.InitResourceContext, lake: str, operations: RunOperat
 
 def rows_of(run: dg.DagsterRun, operations: RunOperations, failed: list[Operation] | None = None) -> Rows:
     """The rows of the run's operations, with what is known of the run. ``failed``: further operations."""
-    common = {"run_id": run.run_id, "triggered_by": started_by(run.tags), "schedule": schedule_of(run.tags), "code_version": code_version()}
+    common = {
+        "run_id": run.run_id,
+        "triggered_by": started_by(run.tags),
+        "schedule": schedule_of(run.tags),
+        "code_version": product_version(),
+    }
     ended = [replace(one, **common) for one in (*operations.ended, *(failed or ()))]
     return Rows(ended, [replace(one, run_id=run.run_id) for one in operations.watermarks])
 
@@ -130,12 +134,3 @@ def _failed(begun: BegunOperation, events: list[dg.DagsterEvent]) -> Operation:
     if is_interrupted(events):
         return begun.ended(EndedAs.ABORTED, message=INTERRUPTED)
     return begun.ended(EndedAs.FAILURE, message=failure_of(events)[1] or "its run ended before it had ended itself")
-
-
-@functools.cache
-def code_version() -> str | None:
-    """The version of this product; None where it is not installed."""
-    try:
-        return version("incremental-assets")
-    except PackageNotFoundError:
-        return None

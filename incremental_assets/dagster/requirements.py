@@ -16,8 +16,13 @@ from packaging.utils import canonicalize_name
 from incremental_assets.core.errors import ConfigurationError
 
 OURS = "incremental-assets"
-OF_COMPONENTS = {"MySQLDatastore": "mysql", "SQLServerDatastore": "sqlserver", "Alerts": "alerts"}
-"""The extras that components need."""
+OF_YAML = {
+    r"\bincremental_assets\.MySQLDatastore\b": "mysql",
+    r"\bincremental_assets\.SQLServerDatastore\b": "sqlserver",
+    r"\bincremental_assets\.Alerts\b": "alerts",
+    r"^\s+profile:": "profiles",
+}
+"""What in a ``defs.yaml`` needs an extra, and which one."""
 CONSTRAINTS = "constraints.txt"
 """A file of this name beside the project's ``pyproject.toml`` says all versions itself."""
 
@@ -36,7 +41,7 @@ class Requirements:
 
 def requirements_of(project: Path, yaml: str) -> Requirements:
     """What a project needs. ``yaml``: the texts of its ``defs.yaml``. Raises ConfigurationError for a dependency that is none."""
-    extras = {"deploy", *(extra for component, extra in OF_COMPONENTS.items() if re.search(rf"\bincremental_assets\.{component}\b", yaml))}
+    extras = {"deploy", *(extra for pattern, extra in OF_YAML.items() if re.search(pattern, yaml, re.MULTILINE))}
     ours = f"{OURS}[{','.join(sorted(extras))}]=={metadata.version(OURS)}"
     packages = [ours, *map(str, _of_project(project))]
     found = _closure(packages)

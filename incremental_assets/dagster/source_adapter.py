@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from incremental_assets.core.container import Container
 from incremental_assets.core.plan import Plan, Request
 from incremental_assets.databases.slot_counts import SlotCounts
+from incremental_assets.databases.takeover import TakenOver
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
@@ -65,9 +67,14 @@ class SourceAdapter(Protocol):
         ...
 
     def reason_not_to_adopt(self, head: Head) -> str | None:
-        """Why a table of another datastore cannot become the container's, in words; None if it was filled from the same source.
+        """Why a table of another datastore cannot become the container's, whatever rows it has, in words; None if it can."""
+        ...
 
-        Raises SourceError if the source cannot be asked.
+    def take_over(self, instance: dg.DagsterInstance, table: LakeTable, before: Container, spark: Callable[[], Any]) -> TakenOver:
+        """Finds out whether the rows of a table in the lake are the source's, where it may have been filled from another one.
+
+        ``before``: the container that owns the table. ``spark``: returns a session, and is called only where the rows are many. The caller
+        holds the container's lock. Raises RebuildNeeded where the table cannot go on, whatever its rows are, and SourceError.
         """
         ...
 

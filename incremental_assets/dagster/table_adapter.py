@@ -4,6 +4,7 @@ Belongs here: opening one connection for a plan or a sync, and passing on what i
 (``databases.plan``), or the steps of a sync (``databases.sync``).
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import missing
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container, RowSecurity, SourceColumn, SourceTable
-from incremental_assets.core.errors import ContainerMissing, SourceError, SourceWaits
+from incremental_assets.core.errors import ContainerMissing, RebuildNeeded, SourceError, SourceWaits
 from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
@@ -25,7 +26,7 @@ from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
 from incremental_assets.dagster.watermarks import newest_watermark, reported_version
-from incremental_assets.databases.audit import audit, compare_below, is_audited_here, is_compared_here
+from incremental_assets.databases.audit import audit, below, compare_as_one, is_audited_here, is_compared_here
 from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
@@ -37,8 +38,9 @@ from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import Relation, SourceDatabase, SourceSnapshot, along_axis
 from incremental_assets.databases.source_checks import gone_from_source, shape_digest
-from incremental_assets.databases.stored_state import another_source
+from incremental_assets.databases.stored_state import checked_state, compared_relation, load_anew, without_watermark
 from incremental_assets.databases.sync import TableSync
+from incremental_assets.databases.takeover import TakenOver, all_rows, compared, taken_over, to_be_proved
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
@@ -128,14 +130,16 @@ class TableAdapter:
         event = newest_watermark(instance, container)
         plan = self._made(instance, container, reader, table, partitions, request, event)
         if plan.doubt is not None:
-            below = plan.windows[0].lower
-            if not is_compared_here(table, plan.in_lake, below):
+            older = below(container, plan.windows[0].lower)
+            if not is_compared_here(table, plan.in_lake, all_rows(container) if plan.is_certain else older):
                 scope.start_spark()
             log(f"{container.label}: {plan.reason}")
             with reader.snapshot():
                 rows, now = _rows_now(definition, reader, plan)
-                found, seen = compare_below(rows, lambda: scope.spark, table, now, reader, below), reader.relation()
-            plan = decided(container, plan, found) or self._made(
+                compare = functools.partial(compare_as_one, rows, lambda: scope.spark, table, now, reader)
+                differ = compared(container, plan.windows[0].lower, compare)[1] if plan.is_certain else compare(older).counts
+                seen = reader.relation()
+            plan = decided(container, plan, differ) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen
             )
             if plan.doubt is not None:
@@ -233,8 +237,27 @@ class TableAdapter:
                 f"the table follows the replication slot {head.captured_to[0]}, and the datastore has {slot} now: write capture_slot: "
                 f"{head.captured_to[0]}, so that it goes on with the log"
             )
+        return None
+
+    def take_over(self, instance: dg.DagsterInstance, table: LakeTable, before: Container, spark: Callable[[], Any]) -> TakenOver:
         with self._reader() as reader:
-            return another_source(container, head, reader.server.source)
+            reader.limits, definition = self.definition.settings.limits, self._seen_by(reader)
+            container, head, request = definition.container, table.head(), self.due
+            relation = compared_relation(container, head, reader)
+            state = checked_state(container, table, head, reader, relation, request, proving=before)
+            why = to_be_proved(container, head, state, reader, relation) if head is not None and state is not None else None
+            if why is None or state is None:
+                return TakenOver()
+            if container.is_captured or not state.loaded:
+                lacks = "it follows a log that another server does not have" if container.is_captured else without_watermark(state)
+                raise RebuildNeeded(f"{container.label}: {why}, and {lacks}: {load_anew(container)}")
+            plan = undecided(container, request, head, state, newest_watermark(instance, container), ())
+            if not is_compared_here(table, plan.in_lake, all_rows(container)):
+                spark()  # before the snapshot, so that none is held while a server starts
+            with reader.snapshot():
+                rows, now = _rows_now(definition, reader, plan)
+                compare = functools.partial(compare_as_one, rows, spark, table, now, reader)
+                return taken_over(plan, reader, why, relation.changes, compare)
 
     def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         return []

@@ -15,6 +15,7 @@ from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import AuditRequest
+from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.hidden_rows import policies_in_force, said_of
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, along_axis
@@ -62,30 +63,28 @@ def audit(
     with along_axis(source):  # the windows of both sides are those of partitions
         scope, following = _scope(source, partitions, request, most)
         found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
-    types = {column.name.lower(): column.type for column in columns}
-    key_types = [types[name.lower()] for name in key_of(container, columns)]
-    shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
     hidden, unplaced = said_of(policies_in_force(container, source)), source.unplaced()
     left_out = [hidden] * bool(hidden) + ([unplaced_said(container, unplaced)] if unplaced is not None else [])
     found = replace(found, notes=(*found.notes, *left_out))
-    return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started, following=following)
+    found = _with_shown_keys(found, container, columns)
+    return replace(found, version=head.version, seconds=time.monotonic() - started, following=following)
 
 
-def is_compared_here(table: LakeTable, container: Container, upper: int | None) -> bool:
-    """The same of ``compare_below``."""
+def is_compared_here(table: LakeTable, container: Container, scope: RowScope) -> bool:
+    """The same of ``compare_as_one``."""
     head = table.head()
-    return head is not None and are_hashed_here(table, head, _plain(container), _below(container, upper))
+    return head is not None and are_hashed_here(table, head, _plain(container), scope)
 
 
-def compare_below(
+def compare_as_one(
     snapshot: SourceSnapshot,
     spark: Callable[[], "SparkSession"],
     table: LakeTable,
     container: Container,
     source: SourceDatabase,
-    upper: int | None,
+    scope: RowScope,
 ) -> Comparison:
-    """Compares the rows with an identifier below ``upper`` with the snapshot, which must be held; as one, and not by partitions."""
+    """Compares rows with the snapshot, which must be held; as one, and not by partitions. ``scope``: which ones."""
     head = table.head()
     assert head is not None
     in_source = {column.name.lower() for column in snapshot.columns}
@@ -94,16 +93,24 @@ def compare_below(
     lake = LakeHashedRows(spark, table, head.version, plain, columns, _marks(container, head, in_source))
     source.container = plain
     try:
-        return compare(snapshot.hashed_rows(columns), lake, None, _below(container, upper))
+        return _with_shown_keys(compare(snapshot.hashed_rows(columns), lake, None, scope), container, columns)
     finally:
         source.container = before
+
+
+def _with_shown_keys(found: Comparison, container: Container, columns: Sequence[Column]) -> Comparison:
+    """The comparison with its keys as people know them."""
+    types = {column.name.lower(): column.type for column in columns}
+    key_types = [types[name.lower()] for name in key_of(container, columns)]
+    return replace(found, examples={kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()})
 
 
 def _plain(container: Container) -> Container:
     return replace(container, partitioning=None, partitioned_on=None)
 
 
-def _below(container: Container, upper: int | None) -> RowScope:
+def below(container: Container, upper: int | None) -> RowScope:
+    """The rows with an identifier below ``upper``."""
     assert container.identifier is not None
     return RowScope(_within((container.identifier.domain,), Window(None, upper)), False)
 

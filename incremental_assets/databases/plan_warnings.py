@@ -96,7 +96,7 @@ def loaded_elsewhere(container: Container, table: LakeTable, source: SourceDatab
         return [
             f"the lake has the rows of the same table of the source as {head.owner} already, and they are loaded once more, beside those. "
             f"If the datastore was renamed, stop this, remove {table.address}, and let the old tables go on under the new name: "
-            f"incremental-assets adopt {before} {container.datastore}"
+            f"incremental-assets adopt {container.datastore} --from {before}"
         ]
     return []
 

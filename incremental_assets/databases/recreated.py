@@ -7,7 +7,7 @@ Belongs here: whether it may be another one, what decides it, and what is stored
 from collections.abc import Mapping
 from typing import Any
 
-from incremental_assets.core.comparison import Comparison, Difference
+from incremental_assets.core.comparison import Difference
 from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import TableState
@@ -17,15 +17,15 @@ from incremental_assets.databases.source import Relation
 from incremental_assets.databases.stored_state import is_another, is_doubted, recreated_refusal
 
 
-def decided(container: Container, plan: TablePlan, found: Comparison) -> TablePlan | None:
+def decided(container: Container, plan: TablePlan, differ: Mapping[Difference, int]) -> TablePlan | None:
     """The plan of a sync whose table was compared, because it may be another one; None if the sync goes on with the table as it is.
+    ``differ``: how many rows do, of each kind.
 
     Rows that the lake alone has are no sign of another table, as the source may have deleted them, or moved them above the watermark. But a
-    table that is certainly another one is taken over only if all rows are equal. Raises RebuildNeeded where the YAML has it refused.
+    table that is certainly another one is taken over only as ``adopt`` does it (``takeover.compared``). Raises RebuildNeeded where the YAML
+    has it refused.
     """
-    wrong = found.counts[Difference.MISSING] + found.counts[Difference.STALE]
-    if plan.is_certain:
-        wrong += found.counts[Difference.SURPLUS]
+    wrong = sum(number for kind, number in differ.items() if plan.is_certain or kind is not Difference.SURPLUS)
     if not wrong:
         return None
     what = f"{plan.doubt}, and {wrong:,} rows below the watermark differ from those in the lake"

@@ -18,6 +18,7 @@ from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable, Left, expect_owner
 
 ANOTHER = "its table was dropped and created anew"
+_ADOPT = "If the rows are the same (a new server, a restored dump, a table made anew), this proves it and goes on: incremental-assets adopt"
 DOUBTED = "its table, or one of its columns, may be another one under its name"
 
 
@@ -45,9 +46,12 @@ def checked_state(
     relation: Relation,
     request: Request,
     proved: Relation | None = None,
+    *,
+    proving: Container | None = None,
 ) -> TableState | None:
     """The sync state in the table's property, as far as it holds; None if there is no table or no state. ``relation``:
-    ``compared_relation``. ``proved``: that of a source's table whose rows were found equal to those in the lake.
+    ``compared_relation``. ``proved``: that of a source's table whose rows were found equal to those in the lake. ``proving``: where
+    the caller finds out whether they are, so that the source and its table may be others: the container that owns the table now.
 
     If rows of the table may have been changed since, the state has neither a fingerprint nor the time of a read, so that rows are read
     again. If the table does not have the commit that the state names, it is ``of_unknown_rows``.
@@ -57,7 +61,7 @@ def checked_state(
     """
     if head is None:
         return None
-    expect_owner(container, table, head)
+    expect_owner(proving or container, table, head)
     if request.reset:
         return head.state(container) if _fits(head, container) else None
     if not _fits(head, container):
@@ -67,9 +71,10 @@ def checked_state(
     if state is None:
         return None
     other = another_source(container, head, source.server.source)
-    if other is not None:
-        raise RebuildNeeded(_rebuild(container, other))
-    if is_another(state, relation) and relation != proved and container.when_recreated is WhenRecreated.REFUSE:
+    if other is not None and proving is None:
+        raise RebuildNeeded(f"{_rebuild(container, other)}. {_ADOPT} {container.label}")
+    refuses = container.when_recreated is WhenRecreated.REFUSE and proving is None
+    if refuses and is_another(state, relation) and relation != proved:
         raise recreated_refusal(container, f"{ANOTHER}, so that its rows below the watermark are unknown")
     if container.is_captured and state.capture is None:
         return state  # it is loaded anew, whatever its strategy and key were
@@ -141,7 +146,9 @@ def is_doubted(state: TableState | None, relation: Relation) -> bool:
 
 def recreated_refusal(container: Container, what: str) -> RebuildNeeded:
     """The error where the table is another one than before."""
-    return RebuildNeeded(f"{_rebuild(container, what)}. If this happens regularly, write when_recreated: adopt, or reload")
+    return RebuildNeeded(
+        f"{_rebuild(container, what)}. {_ADOPT} {container.label}. If this happens regularly, write when_recreated: adopt, or reload"
+    )
 
 
 def lake_keyed(container: Container, state: TableState | None, fills: bool) -> Container:
@@ -176,10 +183,15 @@ def _fits(head: Head, container: Container) -> bool:
     return head.signature() in (None, container.signature)
 
 
+def load_anew(container: Container) -> str:
+    """What to do about a table that cannot go on, in words."""
+    return f"load the table anew: incremental-assets sync {container.label} --reset-watermarks"
+
+
 def _rebuild(container: Container, what: str) -> str:
     return (
-        f"{container.label}: {what}; lake and source no longer fit together and nothing was written. Either undo the change, or load the "
-        f"table anew: incremental-assets sync {container.label} --reset-watermarks"
+        f"{container.label}: {what}; lake and source no longer fit together and nothing was written. Either undo the change, or "
+        f"{load_anew(container)}"
     )
 
 

@@ -566,7 +566,7 @@ def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
     if before and name == container.name and before != container.datastore:
         raise LakeError(
             f"{container.label}: {table.url} holds the table of {head.owner}. If the datastore was renamed: incremental-assets adopt "
-            f"{before} {container.datastore}; else move the table away, or choose another lake or name. Nothing was written."
+            f"{container.datastore} --from {before}; else move the table away, or choose another lake or name. Nothing was written."
         )
     if head.owner != container.label:
         what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"

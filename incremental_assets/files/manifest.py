@@ -6,20 +6,26 @@ Belongs here: reading and appending those rows through delta-rs. Does not belong
 A row is valid only for the table that it was written for, and only while that table has the commit that the row names. After a RESTORE, or
 where the table was created anew, its files are unknown and are read again. So the manifest is never ahead of the rows, just as the
 watermark is never ahead of them.
+
+Each row has the format (``FORMAT``) and the version of this product by which it was written.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from incremental_assets.core.files import FileStamp, FileState
+from incremental_assets.core.names import decode_name
+from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, product_version
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import FILES_FOLDER
 from incremental_assets.delta.store import storage_options
 from incremental_assets.delta.table import LakeTable, read_rows
 
+FORMAT = 1
+"""The format of the rows (``core.stored_format``): a column that older versions must not ignore raises it."""
 COMPACT_AFTER = 50
 """The number of commits of the manifest after which it is rewritten with only the newest record of each file."""
 EVERY_FILE = ""
@@ -31,10 +37,10 @@ _SCHEMA = pa.schema(
         ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
         ("rejected", pa.int64()), ("refused", pa.string()), ("dropped", pa.bool_()), ("table_id", pa.string()),
         ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()), ("how", pa.string()), ("identity", pa.int64()),
-        ("sha256", pa.string()),
+        ("sha256", pa.string()), ("format", pa.int64()), (WRITTEN_BY, pa.string()),
     ]
 )  # fmt: skip
-_ADDED = 2
+_ADDED = 4
 """How many of the columns an earlier version's manifest may lack: they were added at the end."""
 
 
@@ -92,10 +98,14 @@ class Remembered:
     idle: bool
 
 
+_FIELDS = tuple(one.name for one in fields(FileRecord))
+
+
 class Manifest:
-    """The manifest of one container."""
+    """The manifest of one container. All methods that read it raise NewerFormat if a newer version of this product wrote it."""
 
     def __init__(self, lake: str, key_path: tuple[str, str]) -> None:
+        self._label = "/".join(map(decode_name, key_path))
         self.table = LakeTable(lake, key_path[0], FILES_FOLDER, key_path[1])
 
     def remembered(self, table_id: str | None, data_version: int | None) -> Remembered:
@@ -130,7 +140,7 @@ class Manifest:
 
     def clear(self) -> None:
         """Removes all records before the whole table is replaced: a sync that breaks off then must not leave files that count as read."""
-        if self.table.opened() is not None:
+        if self._all():
             self._write([], "overwrite")
 
     def keep_only(self, remembered: Remembered) -> None:
@@ -151,13 +161,18 @@ class Manifest:
             self._write(records, "append")
 
     def _all(self) -> list[FileRecord]:
+        """All records. Raises NewerFormat if a newer version of this product wrote one of them."""
         delta = self.table.opened()
-        if delta is None or not _is_ours(delta):
+        if delta is None:
             return []
-        return [FileRecord(**row) for row in read_rows(delta).to_pylist()]
+        rows = read_rows(delta).to_pylist()
+        for row in rows:
+            expect_known(f"{self._label}: the list of files that it has read", row.get("format"), FORMAT, row.get(WRITTEN_BY))
+        return [FileRecord(**{name: row.get(name) for name in _FIELDS}) for row in rows] if _is_ours(delta) else []
 
     def _write(self, records: Iterable[FileRecord], mode: str) -> None:
-        rows = pa.Table.from_pylist([asdict(record) for record in records], schema=_SCHEMA)
+        noted = {"format": FORMAT, WRITTEN_BY: product_version()}
+        rows = pa.Table.from_pylist([{**asdict(record), **noted} for record in records], schema=_SCHEMA)
         delta = self.table.opened()
         if delta is not None and not _is_ours(delta):
             mode = "overwrite"
@@ -171,7 +186,8 @@ class Manifest:
 
 def _is_ours(delta: DeltaTable) -> bool:
     """Whether the manifest has these columns, or those of an earlier version. If it has others, its files count as unknown."""
-    return [field.name for field in delta.schema().fields] in (_SCHEMA.names, _SCHEMA.names[:-_ADDED])
+    names = [field.name for field in delta.schema().fields]
+    return names == _SCHEMA.names[: len(names)] and len(names) >= len(_SCHEMA) - _ADDED
 
 
 def _age(record: FileRecord) -> tuple[int, int]:

@@ -6,6 +6,7 @@ Belongs here: the doubt, and what becomes of it. Does not belong: PostgreSQL, wh
 import pytest
 
 from assets_tests.databases.servers.parameters import Shop
+from assets_tests.databases.test_moved_sources import adopted
 
 ROWS = "insert into {t} select seq, date'2026-01-01' + interval seq day, seq from seq_1_to_50"
 TABLE = "create table {t} (id int primary key, day date not null, value int)"
@@ -33,6 +34,26 @@ def test_a_table_that_took_the_place_of_another_one_is_noticed(shop: Shop, when:
         assert "--reset-watermarks" in line["message"] and "when_recreated" in line["message"]
         project.one("o", reset=True)
     project.assert_equal("o", "id, day, value")
+    assert project.one("o")["status"] == "skipped"
+
+
+@pytest.mark.long
+def test_a_database_that_was_restored_under_another_name_goes_on(shop: Shop) -> None:
+    """Otherwise a move to another server costs a load of everything, and a database with other rows may be taken for the same one."""
+    project = shop(incremental=["o:id:integer"])
+    project.execute(TABLE.format(t="o"), ROWS.format(t="o"))
+    project.one("o")
+    old, new = project.database, f"{project.database}_restored"
+    project.execute(
+        f"create database {new}", f"create table {new}.o like {old}.o", f"insert into {new}.o select * from {old}.o where id <> 5"
+    )
+    project.url = project.url.replace(f"/{old}", f"/{new}")
+    record = adopted(project)["o"]
+    assert record["status"] == "different" and "1 surplus (surplus 5)" in record["message"], record
+    project.execute(f"insert into {new}.o select * from {old}.o where id = 5", f"insert into {new}.o values (51, '2026-06-01', 51)")
+    assert adopted(project)["o"]["status"] == "adopted"
+    line = project.one("o")
+    assert line["status"] == "synced" and line["rows_read"] < 5, line
     assert project.one("o")["status"] == "skipped"
 
 

@@ -34,7 +34,7 @@ from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.profile.column import Profile, rows_of
 from incremental_assets.quality.profile.facts import profile_facts
-from incremental_assets.quality.profile.page import profile_page
+from incremental_assets.quality.profile.page import PLOTS_MISSING, has_plots, profile_page
 from incremental_assets.quality.profile.store import ProfileStore, Refreshed
 from incremental_assets.quality.profile.suggest import split_partitions, suggest
 from incremental_assets.quality.records import OperationResult as Ended
@@ -208,7 +208,7 @@ def _write_page(page: Path, container: Container, merged: Profile | None, refres
         f"{sum(refreshed.rows.values()):,} rows of {len(refreshed.rows):,} partitions profiled in one pass; {merged.rows:,} rows of "
         f"{len(merged.partitions):,} in the merged profile"
     )
-    return ". ".join([read, *notes])
+    return ". ".join([read, *notes, *([] if has_plots() else [PLOTS_MISSING])])
 
 
 def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Names and values come from data. Jinja escapes them in the HTML and in the JSON,
 page's Content-Security-Policy keeps the browser from loading anything, whatever the data contain.
 """
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -16,17 +17,18 @@ from incremental_assets.quality.profile.plots import MOST_PARTITIONS, Plot, colu
 _SHORT = 22
 """How many characters of a text are shown in the table."""
 _MOST_FREQUENT = 3
+PLOTS_MISSING = "The page has no plots, as plotly is not installed; run: pip install 'incremental-assets[profiles]'"
 
 
 def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str] = ()) -> str:
-    """Return the HTML file as text, some 5 MB, most of which is the plotting library.
+    """Return the HTML file as text, some 5 MB, most of which is the plotting library. Without plotly, it has the figures alone.
 
     ``title`` is shown instead of the container's name. ``notes`` are shown above the figures.
     """
     import jinja2
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
+    library = _plotting_library()
     plots: list[Plot] = []
 
     def drawn(plot: Plot | None) -> int | None:
@@ -43,13 +45,27 @@ def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str
     return template.render(
         title=title or profile.container,
         about=_about(profile),
-        notes=[*notes, *_notes(profile)],
+        notes=[*notes, *_notes(profile), *([] if library else [PLOTS_MISSING])],
         rows=rows,
         rows_plot=drawn(rows_plot(profile)),
         # The library is part of a script element, which a closing tag inside it would end.
-        library=Markup(get_plotlyjs().replace("</script", "<\\/script")),
+        library=None if library is None else Markup(library.replace("</script", "<\\/script")),
         plots=plots,
     )
+
+
+def has_plots() -> bool:
+    """Whether pages have plots: plotly is installed."""
+    return importlib.util.find_spec("plotly") is not None
+
+
+def _plotting_library() -> str | None:
+    """The script that draws the plots; None where plotly is not installed."""
+    if not has_plots():
+        return None
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
 
 
 def _about(profile: Profile) -> str:
