@@ -151,8 +151,10 @@ def _failure(run: Any, project: Path, line: str) -> list[str]:
     }
     for words, (command, pattern) in known.items():
         if words in line:
-            found = re.search(pattern, run(command, project).stdout)
-            assert found is not None, command
+            listed = run(command, project)
+            found = re.search(pattern, listed.stdout)
+            if found is None:
+                return [f"{line}: {command} lists nothing\n{listed.stdout}{listed.stderr}"]
             line = line.replace(words.split()[-1], found[1])
     if "--watch" in line:
         line = "status shop --watch 5 & sleep 8; kill -INT $!; wait $!; [ $? -le 130 ]"
