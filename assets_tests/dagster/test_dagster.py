@@ -261,7 +261,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
     (request,) = tick(shop, "sync_shop_schedule").run_requests
     assert request.asset_selection == [EVENTS]
     assert {k: v for k, v in request.tags.items() if not k.startswith("dagster/schedule")} == {
-        "incremental_assets/container": "shop/events",
+        "dagster/incremental_assets.container": "shop/events",
         "dagster/max_runtime": "86400",
         RANGE_START: "200",
         RANGE_END: "200",
@@ -371,7 +371,7 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
     job = shop.dagster().resolve_job_def("sync_shop")
     with shop.instance() as instance:
         assert job.execute_in_process(instance=instance).success
-        runs = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
+        runs = {run.tags.get("dagster/incremental_assets.container"): run.status for run in instance.get_runs()}
     assert {name for name in runs if name} == {"shop/orders", "shop/events", "shop/region"}
     for name in ("orders", "events", "region"):
         shop.assert_equal(name)

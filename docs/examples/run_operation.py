@@ -60,7 +60,7 @@ def start(url, operation, what, options, triggered_by, partition):
     if not found:
         raise SystemExit(f"there is no job {job}")
     config = {"ops": {op: {"config": options}}} if options else {}
-    tags = [{"key": "incremental_assets/started_by", "value": triggered_by}]
+    tags = [{"key": "dagster/incremental_assets.started_by", "value": triggered_by}]
     if partition is not None:
         tags.append({"key": "dagster/partition", "value": partition})
     selector = {"repositoryLocationName": found[0], "repositoryName": "__repository__", "jobName": job}
@@ -72,7 +72,7 @@ def start(url, operation, what, options, triggered_by, partition):
 
 def operation_of(run):
     """The run as the seed's API shows an operation."""
-    tags = {tag["key"].removeprefix("incremental_assets/"): tag["value"] for tag in run["tags"]}
+    tags = {tag["key"].removeprefix("dagster/incremental_assets."): tag["value"] for tag in run["tags"]}
     result = ENDED.get(run["status"], "running")
     return {
         "id": run["runId"],

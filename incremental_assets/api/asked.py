@@ -20,11 +20,12 @@ from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.catalog_asset import op_name as catalog_op_name
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, config_of, job_name, op_name
+from incremental_assets.dagster.jobs import config_of, job_name, op_name
 from incremental_assets.dagster.loading import Datastore, find_datastore, select
 from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.command import ScanOptions
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG
 from incremental_assets.dagster.runner import SyncOptions
 
 MOST_RUNS = 500

@@ -12,13 +12,13 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.api.asked import launches
-from incremental_assets.api.history import REQUEST_TAG, Found, find, operation
+from incremental_assets.api.history import Found, find, operation
 from incremental_assets.api.payloads import RunBody
 from incremental_assets.api.problems import Problem
 from incremental_assets.api.workspace import ApiWorkspace
+from incremental_assets.dagster.run_tags import REQUEST_TAG, STARTED_BY_TAG
 from incremental_assets.dagster.runs.run_history import forget_run
 
-STARTED_BY_TAG = "incremental_assets/started_by"
 log = logging.getLogger(__name__)
 
 

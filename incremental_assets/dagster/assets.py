@@ -22,7 +22,6 @@ from incremental_assets.core.errors import ConfigurationError, ContainerBusy, Lo
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.audit_results import report_audit, report_unfilled
-from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
@@ -35,6 +34,7 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
 from incremental_assets.dagster.retained_log import report_lost, report_retained
+from incremental_assets.dagster.run_tags import RESULT_TAG
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 

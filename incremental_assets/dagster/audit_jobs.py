@@ -15,9 +15,10 @@ from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, op_name
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.partitions import is_by_file, keys_of_run, partitions_definition
 from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG
 from incremental_assets.dagster.runner import Runner
 
 

@@ -21,7 +21,7 @@ from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, conta
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
+from incremental_assets.dagster.jobs import container_job
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.parallel_sync import sync_in_workers
 from incremental_assets.dagster.partitions import container_key
@@ -30,6 +30,7 @@ from incremental_assets.dagster.quality.asset_checks import container_checks, sc
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.profiles import profile_job
 from incremental_assets.dagster.quality.quality_jobs import datastore_quality_schedules, quality_jobs, quality_schedules
+from incremental_assets.dagster.run_tags import DATASTORE_TAG
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs

@@ -23,12 +23,9 @@ from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.one_asset_job import OneAssetJob, one_asset_job
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home, lake_root
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 
 log = logging.getLogger(__name__)
-CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
-"""Tags of a run: its container (``datastore/container``), and what it does, such as a scan or a profile; a sync has no operation tag."""
-DATASTORE_TAG = "incremental_assets/datastore"
-"""The tag of a run that concerns a whole datastore."""
 JOBS_OF_A_CONTAINER = ("sync", "scan", "profile", "audit")
 JOBS_OF_A_DATASTORE = ("sync", "scan", "profile", "sync_profile_scan", "audit", "maintain", "catalog")
 """What the names of the jobs begin with, before ``_`` and the name of their container (``op_name``) or of their datastore."""
@@ -42,11 +39,6 @@ def job_name(definition: ContainerDefinition) -> str:
 def op_name(definition: ContainerDefinition) -> str:
     """The name of the op behind the container's asset, which Dagster derives from the asset key. Run configs name it."""
     return "__".join(definition.container.key_path)
-
-
-def is_sync(run: dg.DagsterRun) -> bool:
-    """Whether the run is a sync. Runs of scans and profiles have the container's tag, too."""
-    return run.tags.get(OPERATION_TAG, "sync") == "sync"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.retained_log import report_lost_without_run
+from incremental_assets.dagster.run_tags import STARTED_BY_TAG
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -197,7 +198,7 @@ class Runner:
         """Executes one run, and makes its record from its events."""
         container = definition.container
         job = self._definitions.resolve_job_def(job_name(definition))
-        ended = run_here(job, self._instance, run_config, {"incremental_assets/started_by": started_by, **tags})
+        ended = run_here(job, self._instance, run_config, {STARTED_BY_TAG: started_by, **tags})
         events, failure = ended.events, ended.failure
         common = {
             "mode": plan.request.mode.value,

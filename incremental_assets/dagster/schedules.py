@@ -18,11 +18,9 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Action, Plan
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import (
-    CONTAINER_TAG,
     RANGE_START,
     RunLaunch,
     config_of,
-    is_sync,
     job_name,
     keep_learned,
     launch_of,
@@ -32,6 +30,7 @@ from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.operation_log import recorded_together
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home, lake_root
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, tag_of
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 from incremental_assets.dagster.watermarks import newest_watermarks
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -129,8 +128,8 @@ class LookedUp:
 
     @classmethod
     def now(cls, instance: dg.DagsterInstance, definitions: Sequence[ContainerDefinition]) -> "LookedUp":
-        runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if CONTAINER_TAG in run.tags and is_sync(run)]
-        waiting = {run.tags[CONTAINER_TAG]: run.run_id for run in reversed(runs)}
+        runs = [(tag_of(run, CONTAINER_TAG), run) for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if is_sync(run)]
+        waiting = {label: run.run_id for label, run in reversed(runs) if label is not None}
         events = newest_watermarks(instance, [definition.container for definition in definitions])
         return cls(waiting, events, SlotCounts(definitions, lake_root()))
 

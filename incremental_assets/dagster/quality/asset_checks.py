@@ -18,13 +18,13 @@ from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.event_log import asset_events_of
-from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import COMPLETE, RETAINED, enforce, log_evaluations, repeat_complete, repeat_retained
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
-from incremental_assets.dagster.run_origin import started_by
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, started_by
 from incremental_assets.delta.result import NULL_ROWS
 from incremental_assets.delta.scope import LakeScope
 
@@ -134,7 +134,7 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         name=scan_job_name(definition),
         partitions_def=partitions_definition(definition),
         description=f"Scan of {container.label}: its rules are asked of a partition, of what is new, or of all rows.",
-        tags={CONTAINER_TAG: container.label, "incremental_assets/operation": "scan", "incremental_assets/datastore": container.datastore},
+        tags={CONTAINER_TAG: container.label, OPERATION_TAG: "scan", DATASTORE_TAG: container.datastore},
     )
     def job() -> None:
         scan()

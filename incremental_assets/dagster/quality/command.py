@@ -25,6 +25,7 @@ from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.dagster.quality.request import ScanMode, not_configured, threshold
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
+from incremental_assets.dagster.run_tags import STARTED_BY_TAG
 from incremental_assets.dagster.runs.ordinary_run import EndedRun, run_here
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
@@ -104,7 +105,7 @@ def _run(
     ``summary``: the metadata key of the summary in the run's events. Raises KeyboardInterrupt when the run was interrupted.
     """
     keys = config.get("partitions", ())
-    tags = {"incremental_assets/started_by": started_by, **({PARTITION: keys[0]} if len(keys) == 1 else {})}
+    tags = {STARTED_BY_TAG: started_by, **({PARTITION: keys[0]} if len(keys) == 1 else {})}
     ended = run_here(definitions.resolve_job_def(job), instance, {"ops": {op: {"config": config}}}, tags)
     return ended, summary_in(ended.events, summary)
 

@@ -19,7 +19,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.rules.sql import ScannedTable
-from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home
@@ -28,6 +28,7 @@ from incremental_assets.dagster.quality.pages import PAGE, page_path
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
@@ -85,8 +86,8 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Profile of {container.label}: counts, bounds, quantiles, frequent values of each column.",
         tags={
             CONTAINER_TAG: container.label,
-            "incremental_assets/operation": OperationType.PROFILE.value,
-            "incremental_assets/datastore": container.datastore,
+            OPERATION_TAG: OperationType.PROFILE.value,
+            DATASTORE_TAG: container.datastore,
         },
     )
     def job() -> None:

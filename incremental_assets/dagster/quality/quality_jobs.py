@@ -16,11 +16,11 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import RegularScan
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import DATASTORE_TAG
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.quality.asset_checks import LooksConfig, scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines, scan_lines
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
+from incremental_assets.dagster.run_tags import DATASTORE_TAG
 
 
 class Looks(str, Enum):
