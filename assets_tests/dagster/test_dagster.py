@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project, statements_sent, wait_for
@@ -23,6 +24,7 @@ from incremental_assets.dagster import schedules
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.delta.operation_tables import OperationTables
 
 MakeProject = Callable[..., Project]
@@ -382,11 +384,26 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
         assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
 
 
+def test_a_run_of_the_command_line_is_of_its_container_alone(shop: Project) -> None:
+    """*Re-execute* in the UI goes by the run's job and selection: without the latter it would read all containers anew. And its tags are
+    none that fill the list of runs."""
+    shop.sync("orders", "region")
+    with shop.instance() as instance:
+        runs = {run.tags[CONTAINER_TAG]: run for run in instance.get_runs()}
+    assert (runs["shop/region"].job_name, runs["shop/region"].asset_selection) == (
+        IMPLICIT_ASSET_JOB_NAME,
+        {dg.AssetKey(["shop", "region"])},
+    )
+    assert runs["shop/orders"].job_name == "sync_shop__orders", "the YAML gives it a schedule of its own"
+    tags = {tag for run in runs.values() for tag in run.tags}
+    assert tags and all(tag.startswith(SYSTEM_TAG_PREFIX) for tag in tags), tags
+
+
 def test_the_next_run_marks_a_killed_run_as_failed(shop: Project) -> None:
     """Nothing else notices that the process of a killed run is gone, so the run would stay "started" in the UI."""
     shop.sync("region")
     with shop.instance() as instance:
-        job = shop.dagster().resolve_job_def("sync_shop__region")
+        job = shop.dagster().resolve_job_def(IMPLICIT_ASSET_JOB_NAME)
         dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     holder = shop.home / "locks" / "shop__region.holder.json"
     holder.write_text(json.dumps({"run_id": dead.run_id, "pid": 1, "since": "then"}))

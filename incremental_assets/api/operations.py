@@ -31,7 +31,9 @@ def run(workspace: ApiWorkspace, body: RunBody) -> dict[str, Any]:
 
     def one(position: int, request: str) -> str:
         launch = asked[position]
-        return workspace.launch(launch.job, launch.run_config, {**launch.tags, REQUEST_TAG: request, STARTED_BY_TAG: body.triggered_by})
+        return workspace.launch(
+            launch.job, launch.run_config, {**launch.tags, REQUEST_TAG: request, STARTED_BY_TAG: body.triggered_by}, launch.asset
+        )
 
     return _launched(workspace, [launch.of for launch in asked], one)
 

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from incremental_assets.dagster.loggers import LOGGERS
 
 
 class OneAssetJob(UnresolvedAssetJobDefinition):
@@ -28,6 +31,14 @@ class OneAssetJob(UnresolvedAssetJobDefinition):
 def one_asset_job(name: str, key: dg.AssetKey, description: str, tags: Mapping[str, str]) -> OneAssetJob:
     """The same job as ``dg.define_asset_job`` makes of these arguments."""
     return OneAssetJob(name, dg.AssetSelection.assets(key), description=description, tags=tags)
+
+
+def implicit_job(definitions: dg.Definitions, key: dg.AssetKey) -> dg.JobDefinition:
+    """Dagster's job of all assets, as far as it is about one of them, for a run in this process."""
+    repository = definitions.get_repository_def()
+    job = one_asset_job(IMPLICIT_ASSET_JOB_NAME, key, "", {})
+    resolved = job.resolve(repository.asset_graph, dg.in_process_executor, repository.get_top_level_resources())
+    return resolved.with_logger_defs(LOGGERS)
 
 
 def _neighbours(graph: AssetGraph, selection: dg.AssetSelection) -> AssetGraph:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
 
+from incremental_assets.catalog.definition import ContainerDefinition
+
 PREFIX = f"{SYSTEM_TAG_PREFIX}incremental_assets."
 """What the names of the tags begin with."""
 _PREFIX_BEFORE = "incremental_assets/"
@@ -25,6 +27,12 @@ REQUEST_TAG = f"{PREFIX}request"
 """The tag of a run with the id of the HTTP request that has launched it."""
 RESULT_TAG = f"{PREFIX}result"
 """The tag with the outcome of an operation: ``success`` or ``warning``."""
+
+
+def tags_of(definition: ContainerDefinition, operation: str) -> dict[str, str]:
+    """The tags of a run that is no sync of the container, such as ``scan``."""
+    container = definition.container
+    return {CONTAINER_TAG: container.label, OPERATION_TAG: operation, DATASTORE_TAG: container.datastore}
 
 
 def tag_of(run: dg.DagsterRun, name: str) -> str | None:

@@ -21,16 +21,17 @@ from incremental_assets.core.errors import ConfigurationError, ContainerMissing,
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.covered_partitions import is_written
-from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
+from incremental_assets.dagster.jobs import has_own_job, job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.metadata import in_one, line, plain
+from incremental_assets.dagster.one_asset_job import implicit_job
 from incremental_assets.dagster.operation_log import record_unplanned
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.retained_log import report_lost_without_run
-from incremental_assets.dagster.run_tags import STARTED_BY_TAG
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, STARTED_BY_TAG
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -197,8 +198,12 @@ class Runner:
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         """Executes one run, and makes its record from its events."""
         container = definition.container
-        job = self._definitions.resolve_job_def(job_name(definition))
-        ended = run_here(job, self._instance, run_config, {STARTED_BY_TAG: started_by, **tags})
+        key = container_key(container)
+        all_tags = {STARTED_BY_TAG: started_by, CONTAINER_TAG: container.label, **tags}
+        if has_own_job(definition):
+            ended = run_here(self._definitions.resolve_job_def(job_name(definition)), self._instance, run_config, all_tags)
+        else:
+            ended = run_here(implicit_job(self._definitions, key), self._instance, run_config, all_tags, {key})
         events, failure = ended.events, ended.failure
         common = {
             "mode": plan.request.mode.value,
@@ -207,7 +212,6 @@ class Runner:
             "seconds": ended.seconds,
         }
         watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
-        key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)
         if failure and not written:

@@ -24,7 +24,7 @@ from incremental_assets.dagster.quality.evaluations import COMPLETE, RETAINED, e
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, started_by
+from incremental_assets.dagster.run_tags import started_by, tags_of
 from incremental_assets.delta.result import NULL_ROWS
 from incremental_assets.delta.scope import LakeScope
 
@@ -108,7 +108,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
 
 
 def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """The job that scans the container without a sync.
+    """The job of a container that has a ``scan`` of its own: it scans without a sync.
 
     It consists of an op: a job that selects asset checks has no partitions, so that no partition could be chosen in the UI.
     """
@@ -121,20 +121,13 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        def report(summary: ScanSummary) -> None:
-            log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
-
-        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, report)
-        if summary is None:
-            context.log.info(f"{container.label}: there is no table yet; sync it first")
-            return
-        enforce(definition, summary)
+        scan_alone(context, definition, config)
 
     @dg.job(
         name=scan_job_name(definition),
         partitions_def=partitions_definition(definition),
         description=f"Scan of {container.label}: its rules are asked of a partition, of what is new, or of all rows.",
-        tags={CONTAINER_TAG: container.label, OPERATION_TAG: "scan", DATASTORE_TAG: container.datastore},
+        tags=tags_of(definition, "scan"),
     )
     def job() -> None:
         scan()
@@ -143,6 +136,20 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
 
 
 # ------------------------------------------------------------------ one scan in a run
+def scan_alone(context: dg.OpExecutionContext, definition: ContainerDefinition, config: ScanConfig) -> None:
+    """Scans the container, in a run that does not sync it."""
+
+    def report(summary: ScanSummary) -> None:
+        log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
+
+    container = definition.container
+    summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, report)
+    if summary is None:
+        context.log.info(f"{container.label}: there is no table yet; sync it first")
+        return
+    enforce(definition, summary)
+
+
 def _scan(
     context: dg.OpExecutionContext,
     definition: ContainerDefinition,

@@ -28,7 +28,7 @@ from incremental_assets.dagster.quality.pages import PAGE, page_path
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG
+from incremental_assets.dagster.run_tags import tags_of
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
@@ -55,8 +55,25 @@ def profile_op_name(definition: ContainerDefinition) -> str:
     return f"{op_name(definition)}__profile"
 
 
+def profile_alone(context: dg.OpExecutionContext, definition: ContainerDefinition, config: ScanConfig) -> None:
+    """Profiles the container in this run, and logs its observation."""
+    label = definition.container.label
+    request = request_of(context, config, definition)
+    try:
+        result = _profile(context, definition, request)
+    except BaseException:
+        context.resources.lake.interrupt()
+        raise
+    if result is None:
+        context.log.info(f"{label}: there is no table yet; sync it first")
+        return
+    context.log.info(f"{label}: {result['message']}")
+    key = container_key(definition.container)
+    context.log_event(dg.AssetObservation(key, description=result["message"], metadata=_metadata(result)))
+
+
 def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """The job that profiles a partition, the partitions from a threshold on, or all rows of the container."""
+    """The job of a container that has a ``profile`` of its own."""
     container = definition.container
 
     @dg.op(
@@ -67,28 +84,13 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Counts and measures the columns of {container.label}.",
     )
     def profile(context: dg.OpExecutionContext) -> None:
-        """Runs one profile and logs its observation."""
-        request = request_of(context, ScanConfig(**context.op_config), definition)
-        try:
-            result = _profile(context, definition, request)
-        except BaseException:
-            context.resources.lake.interrupt()
-            raise
-        if result is None:
-            context.log.info(f"{container.label}: there is no table yet; sync it first")
-            return
-        context.log.info(f"{container.label}: {result['message']}")
-        context.log_event(dg.AssetObservation(container_key(container), description=result["message"], metadata=_metadata(result)))
+        profile_alone(context, definition, ScanConfig(**context.op_config))
 
     @dg.job(
         name=profile_job_name(definition),
         partitions_def=partitions_definition(definition),
         description=f"Profile of {container.label}: counts, bounds, quantiles, frequent values of each column.",
-        tags={
-            CONTAINER_TAG: container.label,
-            OPERATION_TAG: OperationType.PROFILE.value,
-            DATASTORE_TAG: container.datastore,
-        },
+        tags=tags_of(definition, OperationType.PROFILE.value),
     )
     def job() -> None:
         profile()
