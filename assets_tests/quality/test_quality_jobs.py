@@ -50,6 +50,13 @@ def started(shop: Project, since: int) -> list[tuple[str, str | None]]:
         return [(one.job_name, one.tags.get(CONTAINER_TAG)) for one in reversed(instance.get_runs())][since:]
 
 
+def test_a_check_begins_with_a_sentence(shop: Project) -> None:
+    """A person who looks at the list of checks in the UI sees the beginning of each description. What was JSON says nothing to them."""
+    graph = shop.dagster().get_repository_def().asset_graph
+    spec = graph.get_check_spec(dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "min_total"))
+    assert spec.description == 'Each value of `total` is at least 0.\n\nmin: {"column": "total", "min": 0}'
+
+
 def test_the_schedules_of_the_yaml_start_the_jobs_with_what_it_says(shop: Project) -> None:
     """They run by default: a schedule that has to be switched on by hand is one that nobody has."""
     repository = shop.dagster().get_repository_def()

@@ -235,7 +235,9 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
 def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
     """The Dagster spec of the check of one rule."""
     container: Container = definition.container
+    partitions_def = partitions_definition(definition)
     words = {name: value for name, value in rule.words().items() if name not in ("rule", "name", "description")}
+    technical = json.dumps(words, ensure_ascii=False, default=str)
     metadata: dict[str, Any] = {"quality/rule": rule.rule, "quality/severity": rule.severity.value}
     if rule.owner is not None:
         metadata["quality/owner"] = rule.owner
@@ -247,10 +249,10 @@ def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
         return dg.AssetCheckSpec(
             rule.id,
             asset=container_key(container),
-            description=rule.description or f"{rule.rule}: {json.dumps(words, ensure_ascii=False, default=str)}",
+            description=f"{rule.description or rule.sentence(partitions_def is not None)}\n\n{rule.rule}: {technical}",
             blocking=rule.blocking,
             metadata=metadata,
-            partitions_def=partitions_definition(definition),
+            partitions_def=partitions_def,
         )
 
 
