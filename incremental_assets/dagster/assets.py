@@ -26,7 +26,7 @@ from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.looks import remember
-from incremental_assets.dagster.metadata import as_metadata
+from incremental_assets.dagster.metadata import as_event_metadata, as_metadata
 from incremental_assets.dagster.metadata_export import write_after_sync
 from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
@@ -196,7 +196,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if begun.prepare():
         yield dg.Output(begun)
     else:
-        context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
+        context.log_event(dg.AssetObservation(container_key(container), metadata=as_event_metadata(begun.metadata())))
     begun.finish()
     remember(instance, {container.label: begun.covers_until})
     end_sync(scope.operations, begun)

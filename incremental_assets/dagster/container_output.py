@@ -14,7 +14,7 @@ from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
 from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_without_event
-from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
+from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_event_metadata, as_metadata
 from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
@@ -92,7 +92,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     refusal = _left_out(sync)
     if refusal is not None:
         sync.result.warnings.append(str(refusal))
-    common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
+    common = {**as_event_metadata(sync.metadata()), "dagster/row_count": total}
     context.add_output_metadata(common)
     of_the_run = set(keys) if refusal is None else set[str]()
     # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of

@@ -219,16 +219,14 @@ class Runner:
         # Without a materialization nothing was written. The observation, if there is one, has the status and the message.
         if not written:
             seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
-            observed = next((one for one in seen if "sync/message" in one.metadata), None)
-            values = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            observed = next((values for values in (plain(one.metadata) for one in seen) if "sync/message" in values), None)
+            values = observed or {"sync/message": "nothing to do any more"}
             self._count(values)
             status, message = str(values.get("sync/status", "skipped")), str(values.get("sync/message", ""))
-            numbers = observed.metadata if observed else None
-            return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
+            return line(container.label, status, metadata=observed, message=message, watermark=watermark, **common)
         of_rows = [one for one in written if "file/refused" not in one.metadata and is_written(one.metadata)]
         keys = sorted(one.partition for one in of_rows if one.partition is not None)
-        metadata = max((m.metadata for m in written), key=len)
-        values = plain(metadata)
+        values = max((plain(one.metadata) for one in written), key=len)
         self._count(values)
         status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
         # The rows are in the lake. The run has failed because a blocking rule is broken, or because partitions were left out.
@@ -237,7 +235,7 @@ class Runner:
         elif checks is not None and (checks["failed"] or checks["errored"]):
             status, message = "warning", f"{message}; quality: {checks['message']}"
         partitions = _in_order(container.along_axis.cursor_type, keys)
-        return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
+        return line(container.label, status, metadata=values, partitions=partitions, message=message, checks=checks, **common)
 
     def _count(self, values: Mapping[str, Any]) -> None:
         """Takes the numbers of files from the metadata of a run's event."""
