@@ -24,6 +24,7 @@ from incremental_assets.dagster import schedules
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.dagster.project import current_project, location_name
 from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.delta.operation_tables import OperationTables
 
@@ -382,6 +383,23 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
         failed = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not failed.success
         assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
+
+
+def test_an_asset_names_its_schedules(shop: Project) -> None:
+    """Who looks at a table that is not up to date asks when it is synced next, and where that can be switched off."""
+    graph = shop.dagster().get_repository_def().asset_graph
+    shown = {key.path[-1]: plain(graph.get(key).metadata).get("sync/schedule", "") for key in (ORDERS, EVENTS)}
+    own, stores = re.escape("[sync_shop__orders_schedule]"), re.escape("[sync_shop_schedule]")
+    tick = r"in UTC; the next tick after (\d{4}-\d\d-\d\d \d\d:\d\d), when this was loaded, is (\d{4}-\d\d-\d\d \d\d:\d\d)"
+    link = rf"\(/locations/{location_name(current_project())}/schedules/"
+    of_store = rf"{stores}{link}sync_shop_schedule\): `0 \* \* \* \*` {tick}"
+    assert re.fullmatch(of_store, shown["events"])
+    both = re.fullmatch(rf"{own}{link}sync_shop__orders_schedule\): `\*/10 \* \* \* \*` {tick}\n\n{of_store}", shown["orders"])
+    assert both is not None, shown["orders"]
+    loaded, first, _, hourly = (datetime.datetime.strptime(text, "%Y-%m-%d %H:%M") for text in both.groups())
+    assert 0 < (first - loaded).total_seconds() <= 600 and first.minute % 10 == 0 and hourly.minute == 0
+    shop.configure(schedule=None)
+    assert "sync/schedule" not in shop.dagster().get_repository_def().asset_graph.get(EVENTS).metadata
 
 
 def test_a_run_of_the_command_line_is_of_its_container_alone(shop: Project) -> None:

@@ -32,9 +32,10 @@ from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
-from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.quality.pages import PAGE, page_link, page_path
 from incremental_assets.dagster.retained_log import report_lost, report_retained
 from incremental_assets.dagster.run_tags import RESULT_TAG
+from incremental_assets.dagster.schedules import schedules_shown
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 
@@ -84,7 +85,7 @@ SyncContainer = Callable[[dg.AssetExecutionContext, ContainerDefinition], Iterat
 
 def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
     """The spec of the container's asset, unless the component of its datastore overrides it."""
-    container, spec = definition.container, adapter_of(definition).asset_spec()
+    container, spec, schedules = definition.container, adapter_of(definition).asset_spec(), schedules_shown(definition)
     spec = spec.merge_attributes(
         metadata={
             "dagster/table_name": ".".join(container.key_path),
@@ -92,6 +93,7 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
             "sync/safety_lag": container.lag,
             "sync/safety_lag_is_auto": container.lag_is_auto,
             "sync/safety_lag_reason": container.lag_reason,
+            **({} if schedules is None else {"sync/schedule": schedules}),
         },
         tags={**container.options.tags, **({MISSING_TAG: "true"} if definition.missing_since else {})},
         owners=list(container.options.owners),
@@ -190,9 +192,9 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
             _observe_audit(context, definition, begun.audited)
         _warn(context, definition, write_after_sync(context, definition, scope.lake))
         return
-    page = page_path(scope.lake, container)
+    page = page_path(scope.lake, container.key_path)
     if page.is_file():
-        begun.result.more[PAGE] = dg.MetadataValue.path(str(page))
+        begun.result.more[PAGE] = page_link(container)
     if begun.prepare():
         yield dg.Output(begun)
     else:

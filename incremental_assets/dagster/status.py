@@ -12,7 +12,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
-from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
@@ -22,6 +21,7 @@ from incremental_assets.dagster.looks import looked_at
 from incremental_assets.dagster.operations import is_of_chosen_partitions, sync_of
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, runs_with
+from incremental_assets.dagster.schedules import next_tick
 from incremental_assets.dagster.watermarks import WatermarkEvent, held_back_since, newest_event, newest_events_with_watermark
 from incremental_assets.quality.records import LastAudit, Records
 
@@ -140,6 +140,5 @@ def _held_back_seconds(
 def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:
     """When a schedule, the container's or its datastore's, is due next; None if neither has one."""
     crons = [cron for cron in (definition.container.options.schedule, definition.settings.schedule) if cron]
-    # Of a moment that is a tick, the function gives this one.
-    ticks = [get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC") for cron in crons]
-    return min(ticks).astimezone(timezone.utc).isoformat(timespec="seconds") if ticks else None
+    ticks = [next_tick(cron, now) for cron in crons]
+    return min(ticks).isoformat(timespec="seconds") if ticks else None

@@ -24,7 +24,7 @@ from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, scan_origin
-from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.quality.pages import PAGE, page_link, page_path
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
@@ -69,7 +69,7 @@ def profile_alone(context: dg.OpExecutionContext, definition: ContainerDefinitio
         return
     context.log.info(f"{label}: {result['message']}")
     key = container_key(definition.container)
-    context.log_event(dg.AssetObservation(key, description=result["message"], metadata=_metadata(result)))
+    context.log_event(dg.AssetObservation(key, description=result["message"], metadata=_metadata(result, page_link(definition.container))))
 
 
 def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
@@ -140,7 +140,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             )
             merged = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, context.instance))
             in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None
-            page = page_path(scope.lake, container)
+            page = page_path(scope.lake, container.key_path)
             message = _write_page(page, container, merged, refreshed, in_table)
             after = scanned_after(container, head, scan_scope, before)
             read = sum(refreshed.rows.values())
@@ -214,15 +214,15 @@ def _write_page(page: Path, container: Container, merged: Profile | None, refres
     return ". ".join([read, *notes])
 
 
-def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of the observation that reports the profile."""
+def _metadata(result: Mapping[str, Any], link: dg.UrlMetadataValue) -> dict[str, Any]:
+    """The metadata of the observation that reports the profile. ``link``: to its page."""
     columns = result["columns"]
     names = list(columns[0]) if columns else ["column"]
     records = [dg.TableRecord({name: "" if one[name] is None else one[name] for name in names}) for one in columns]
     return {
         "profile/columns": dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names])),
         "profile/rows": dg.MetadataValue.int(result["rows_profiled"]),
-        **({} if result["page"] is None else {PAGE: dg.MetadataValue.path(result["page"])}),
+        **({} if result["page"] is None else {PAGE: link}),
         PROFILE_SUMMARY: dg.MetadataValue.json({name: value for name, value in result.items() if name != "columns"}),
     }
 
