@@ -20,6 +20,7 @@ from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project, statements_sent, wait_for
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster import schedules
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import plain
@@ -383,6 +384,20 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
         failed = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not failed.success
         assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
+
+
+def test_only_the_yaml_gives_an_asset_a_freshness_policy(shop: Project) -> None:
+    """A sync that has nothing to do materializes nothing, so that a policy which nobody has asked for fails for each quiet table."""
+    policies = {key.path[-1]: shop.dagster().get_repository_def().asset_graph.get(key).freshness_policy for key in (ORDERS, EVENTS)}
+    assert policies == {"orders": None, "events": None}
+    containers = shop.attributes["containers"]
+    shop.configure(containers={**containers, "events": {"freshness": "36 hours"}})
+    graph = shop.dagster().get_repository_def().asset_graph
+    assert graph.get(EVENTS).freshness_policy == dg.FreshnessPolicy.time_window(datetime.timedelta(hours=36))
+    assert graph.get(ORDERS).freshness_policy is None
+    shop.configure(containers={"events": {"freshness": "30 seconds"}})
+    with pytest.raises(ConfigurationError, match="shop/events: freshness is 30 seconds; it is at least 1 minute"):
+        shop.catalog()
 
 
 def test_an_asset_names_its_schedules(shop: Project) -> None:

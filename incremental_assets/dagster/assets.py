@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 
@@ -99,7 +100,10 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
         owners=list(container.options.owners),
     )
     description = spec.description if definition.missing_since is None else f"**Missing.** {missing(definition)}"
-    return spec.replace_attributes(group_name=container.key_path[0], description=description)
+    fails_after = container.options.freshness
+    # Without the attribute there is none: Dagster counts materializations, and a sync that has nothing to do makes none.
+    policy = None if fails_after is None else dg.FreshnessPolicy.time_window(timedelta(seconds=fails_after))
+    return spec.replace_attributes(group_name=container.key_path[0], description=description, freshness_policy=policy)
 
 
 def container_asset(definition: ContainerDefinition, get_asset_spec: GetAssetSpec, carry_out: SyncContainer) -> dg.AssetsDefinition:
@@ -134,6 +138,7 @@ def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncC
         description=spec.description,
         code_version=spec.code_version,
         automation_condition=spec.automation_condition,
+        freshness_policy=spec.freshness_policy,
         pool="/".join(container.key_path),
         config_schema=_CONFIG_SCHEMA,
         output_required=False,
