@@ -153,7 +153,7 @@ def test_the_documented_calls_start_and_follow_a_scan(served: Pages) -> None:
     for wrong, said in (
         ([*command, "--option", 'looks="sideways"'], "sideways"),
         ([*command[:3], "shop", "--url", served.url], "a scan is of one container"),
-        ([*command[:3], "shop/a", "--url", served.url], "failure"),  # it has no rules
+        ([*command[:3], "shop/a", "--url", served.url], "FAILURE"),  # it has no rules
     ):
         refused = subprocess.run(wrong, capture_output=True, text=True, timeout=90, check=False)
         assert refused.returncode == 1 and said in refused.stderr, refused.stderr
