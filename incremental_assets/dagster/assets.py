@@ -89,12 +89,12 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
     container, spec, schedules = definition.container, adapter_of(definition).asset_spec(), schedules_shown(definition)
     spec = spec.merge_attributes(
         metadata={
+            **({} if schedules is None else {"sync/schedule": schedules}),
             "dagster/table_name": ".".join(container.key_path),
             "sync/identifier": container.signature,
             "sync/safety_lag": container.lag,
             "sync/safety_lag_is_auto": container.lag_is_auto,
             "sync/safety_lag_reason": container.lag_reason,
-            **({} if schedules is None else {"sync/schedule": schedules}),
         },
         tags={**container.options.tags, **({MISSING_TAG: "true"} if definition.missing_since else {})},
         owners=list(container.options.owners),

@@ -15,7 +15,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.databases.sweep import PREFIX
 from incremental_assets.delta.result import HELD_BACK_BY, INTERNALS, NEW, PREVIOUS
 
-IN_WORDS, ALL_INTERNALS = "Sync", "~internals"
+IN_WORDS, ALL_INTERNALS = "sync", "sync/internals"
 """The metadata keys of what a sync has done, in words, and of its values that are neither figures nor meant for people."""
 
 
@@ -30,7 +30,7 @@ def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
 def as_event_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     """Converts what a sync reports to the metadata of its event: what happened in words, the figures, and all else as one JSON entry.
 
-    Dagster's UI sorts entries by their names, capital letters first and ``~`` last; those of the figures are plotted.
+    Dagster's UI shows the entries in this order, and plots the figures.
     """
     internals = {name: values[name] for name in INTERNALS if values.get(name) is not None}
     figures = {name: value for name, value in values.items() if name not in INTERNALS}

@@ -13,8 +13,6 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, Asset
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from incremental_assets.dagster.loggers import LOGGERS
-
 
 class OneAssetJob(UnresolvedAssetJobDefinition):
     """An asset job that Dagster resolves from its asset, the checks of that, and what these depend on, instead of from all assets."""
@@ -34,11 +32,15 @@ def one_asset_job(name: str, key: dg.AssetKey, description: str, tags: Mapping[s
 
 
 def implicit_job(definitions: dg.Definitions, key: dg.AssetKey) -> dg.JobDefinition:
-    """Dagster's job of all assets, as far as it is about one of them, for a run in this process."""
-    repository = definitions.get_repository_def()
-    job = one_asset_job(IMPLICIT_ASSET_JOB_NAME, key, "", {})
-    resolved = job.resolve(repository.asset_graph, dg.in_process_executor, repository.get_top_level_resources())
-    return resolved.with_logger_defs(LOGGERS)
+    """Dagster's job of all assets, as far as it is about one of them, for a run in this process.
+
+    The whole job is resolved once. Its selection of one asset would walk through all of them again, as the repository's graph is made anew
+    each time that it is asked for.
+    """
+    whole = definitions.resolve_implicit_global_asset_job_def()
+    graph = whole.asset_layer.asset_graph.source_asset_graph
+    job = one_asset_job(IMPLICIT_ASSET_JOB_NAME, key, "", {}).resolve(graph, whole.executor_def, whole.resource_defs)
+    return job.with_logger_defs(whole.loggers)
 
 
 def _neighbours(graph: AssetGraph, selection: dg.AssetSelection) -> AssetGraph:
