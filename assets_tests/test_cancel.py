@@ -60,7 +60,7 @@ def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable
         try:
             _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 1, 120)
             with shop.instance() as instance:
-                (run,) = [r for r in instance.get_runs() if r.tags.get("incremental_assets/container") == "shop/slow_view"]
+                (run,) = [r for r in instance.get_runs() if r.tags.get("dagster/incremental_assets.container") == "shop/slow_view"]
                 instance.report_run_canceling(run)  # the UI's button does no more than this for a run whose process it does not know
                 out, stderr = process.communicate(timeout=60)
                 found = instance.get_run_by_id(run.run_id)

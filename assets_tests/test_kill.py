@@ -449,7 +449,7 @@ def test_an_interrupted_sync_leaves_nothing_behind(
         assert "Traceback" not in command.stderr, command.stderr
         assert psutil.wait_procs(children, timeout=10)[1] == []
         with shop.instance() as instance:
-            states = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
+            states = {run.tags.get("dagster/incremental_assets.container"): run.status for run in instance.get_runs()}
         assert states.pop("shop/gated") is dg.DagsterRunStatus.CANCELED, states
         assert all(status.name in ("SUCCESS", "CANCELED") for status in states.values()), states
     wait_for_the_last_commit(shop)

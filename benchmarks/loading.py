@@ -32,7 +32,7 @@ from benchmarks.measure import Measured, Project, run
 from incremental_assets.dagster.loading import load_project, select
 from incremental_assets.dagster.one_asset_job import one_asset_job
 from incremental_assets.dagster.project import enter_project
-from incremental_assets.dagster.quality.profiles import profile_job_name
+from incremental_assets.dagster.quality.command import run_alone
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
@@ -174,12 +174,15 @@ def run_of(project: Project, label: str) -> Callable[[], Measured]:
     enter_project(project.folder)
     loaded = load_project(project.folder)
     definition = select(loaded.datastores, [label], [])[0][1]
-    job = loaded.definitions([definition]).resolve_job_def(profile_job_name(definition))
+    name, run_config = run_alone(definition, "profile", {})
+    job = loaded.definitions([definition]).resolve_job_def(name)
     code = ReconstructableRepository.for_module("definitions", "defs", str(project.folder)).get_reconstructable_job(job.name)
 
     def execute() -> Measured:
         with command_line_instance() as instance:
-            made = instance.create_run_for_job(job, tags=dict(job.run_tags), job_code_origin=code.get_python_origin())
+            made = instance.create_run_for_job(
+                job, run_config=run_config, tags=dict(job.run_tags), job_code_origin=code.get_python_origin()
+            )
             command = ExecuteRunArgs(code.get_python_origin(), made.run_id, instance.get_ref()).get_command_args()
             measured = run([sys.executable, "-m", *command], project.environment)
             ended = instance.get_run_by_id(made.run_id)

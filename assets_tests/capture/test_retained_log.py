@@ -13,8 +13,10 @@ from assets_tests.capture.test_capture import PARTITIONED, SLOT, TABLE, set_up
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode, Request
-from incremental_assets.dagster.jobs import config_of, job_name
+from incremental_assets.dagster.jobs import config_of
 from incremental_assets.dagster.metadata import plain
+from incremental_assets.dagster.one_asset_job import implicit_job
+from incremental_assets.dagster.partitions import container_key
 
 MakeProject = Callable[..., Project]
 CHECK = dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "retained_log")
@@ -76,7 +78,7 @@ def test_a_run_that_finds_nothing_to_do_says_it_too(loaded: Project, monkeypatch
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     definition = loaded.definition("orders")
     with loaded.instance() as instance:
-        job = loaded.dagster([definition]).resolve_job_def(job_name(definition))
+        job = implicit_job(loaded.dagster([definition]), container_key(definition.container))
         ended = job.execute_in_process(instance=instance, run_config=config_of(definition, Request(Mode.INCREMENTAL)))
     assert ended.success
     assert [one.passed for one in history(loaded)] == [True, True]
@@ -104,7 +106,7 @@ def test_a_lost_slot_is_an_error_of_the_check_and_says_what_heals_it(loaded: Pro
         assert not newest.passed and newest.severity is dg.AssetCheckSeverity.ERROR and newest.description == line["message"]
         definition = loaded.definition("orders")
         with loaded.instance() as instance:
-            job = loaded.dagster([definition]).resolve_job_def(job_name(definition))
+            job = implicit_job(loaded.dagster([definition]), container_key(definition.container))
             ended = job.execute_in_process(
                 instance=instance, run_config=config_of(definition, Request(Mode.INCREMENTAL)), raise_on_error=False
             )

@@ -15,7 +15,8 @@ from assets_tests.capture.test_capture import set_up
 from assets_tests.harness import Project
 from incremental_assets.dagster import dry_run
 from incremental_assets.dagster.capture import captured, status
-from incremental_assets.dagster.jobs import job_name
+from incremental_assets.dagster.one_asset_job import implicit_job
+from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.schedules import LookedUp, NotDue, launch_if_due
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -141,7 +142,7 @@ def test_a_run_whose_change_another_sync_has_brought_meanwhile_commits_nothing(f
         assert "changed_at" in str(launch.run_config)
         five.sync("t1", stale=True)
         version = five.table("t1").head()
-        job = five.dagster([definitions[1]]).resolve_job_def(job_name(definitions[1]))
+        job = implicit_job(five.dagster([definitions[1]]), container_key(definitions[1].container))
         assert job.execute_in_process(instance=instance, run_config=launch.run_config).success
         assert five.table("t1").head() == version
         five.execute("update t1 set n = -2 where id = 5")

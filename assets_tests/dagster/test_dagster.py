@@ -16,13 +16,17 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project, statements_sent, wait_for
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster import schedules
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.dagster.project import current_project, location_name
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.delta.operation_tables import OperationTables
 
 MakeProject = Callable[..., Project]
@@ -261,7 +265,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
     (request,) = tick(shop, "sync_shop_schedule").run_requests
     assert request.asset_selection == [EVENTS]
     assert {k: v for k, v in request.tags.items() if not k.startswith("dagster/schedule")} == {
-        "incremental_assets/container": "shop/events",
+        "dagster/incremental_assets.container": "shop/events",
         "dagster/max_runtime": "86400",
         RANGE_START: "200",
         RANGE_END: "200",
@@ -371,7 +375,7 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
     job = shop.dagster().resolve_job_def("sync_shop")
     with shop.instance() as instance:
         assert job.execute_in_process(instance=instance).success
-        runs = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
+        runs = {run.tags.get("dagster/incremental_assets.container"): run.status for run in instance.get_runs()}
     assert {name for name in runs if name} == {"shop/orders", "shop/events", "shop/region"}
     for name in ("orders", "events", "region"):
         shop.assert_equal(name)
@@ -382,11 +386,57 @@ def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypa
         assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
 
 
+def test_only_the_yaml_gives_an_asset_a_freshness_policy(shop: Project) -> None:
+    """A sync that has nothing to do materializes nothing, so that a policy which nobody has asked for fails for each quiet table."""
+    policies = {key.path[-1]: shop.dagster().get_repository_def().asset_graph.get(key).freshness_policy for key in (ORDERS, EVENTS)}
+    assert policies == {"orders": None, "events": None}
+    containers = shop.attributes["containers"]
+    shop.configure(containers={**containers, "events": {"freshness": "36 hours"}})
+    graph = shop.dagster().get_repository_def().asset_graph
+    assert graph.get(EVENTS).freshness_policy == dg.FreshnessPolicy.time_window(datetime.timedelta(hours=36))
+    assert graph.get(ORDERS).freshness_policy is None
+    shop.configure(containers={"events": {"freshness": "30 seconds"}})
+    with pytest.raises(ConfigurationError, match="shop/events: freshness is 30 seconds; it is at least 1 minute"):
+        shop.catalog()
+
+
+def test_an_asset_names_its_schedules(shop: Project) -> None:
+    """Who looks at a table that is not up to date asks when it is synced next, and where that can be switched off."""
+    graph = shop.dagster().get_repository_def().asset_graph
+    shown = {key.path[-1]: plain(graph.get(key).metadata).get("sync/schedule", "") for key in (ORDERS, EVENTS)}
+    own, stores = re.escape("[sync_shop__orders_schedule]"), re.escape("[sync_shop_schedule]")
+    tick = r"in UTC; the next tick after (\d{4}-\d\d-\d\d \d\d:\d\d), when this was loaded, is (\d{4}-\d\d-\d\d \d\d:\d\d)"
+    link = rf"\(/locations/{location_name(current_project())}/schedules/"
+    of_store = rf"{stores}{link}sync_shop_schedule\): `0 \* \* \* \*` {tick}"
+    assert re.fullmatch(of_store, shown["events"])
+    both = re.fullmatch(rf"{own}{link}sync_shop__orders_schedule\): `\*/10 \* \* \* \*` {tick}\n\n{of_store}", shown["orders"])
+    assert both is not None, shown["orders"]
+    loaded, first, _, hourly = (datetime.datetime.strptime(text, "%Y-%m-%d %H:%M") for text in both.groups())
+    assert 0 < (first - loaded).total_seconds() <= 600 and first.minute % 10 == 0 and hourly.minute == 0
+    shop.configure(schedule=None)
+    assert "sync/schedule" not in shop.dagster().get_repository_def().asset_graph.get(EVENTS).metadata
+
+
+def test_a_run_of_the_command_line_is_of_its_container_alone(shop: Project) -> None:
+    """*Re-execute* in the UI goes by the run's job and selection: without the latter it would read all containers anew. And its tags are
+    none that fill the list of runs."""
+    shop.sync("orders", "region")
+    with shop.instance() as instance:
+        runs = {run.tags[CONTAINER_TAG]: run for run in instance.get_runs()}
+    assert (runs["shop/region"].job_name, runs["shop/region"].asset_selection) == (
+        IMPLICIT_ASSET_JOB_NAME,
+        {dg.AssetKey(["shop", "region"])},
+    )
+    assert runs["shop/orders"].job_name == "sync_shop__orders", "the YAML gives it a schedule of its own"
+    tags = {tag for run in runs.values() for tag in run.tags}
+    assert tags and all(tag.startswith(SYSTEM_TAG_PREFIX) for tag in tags), tags
+
+
 def test_the_next_run_marks_a_killed_run_as_failed(shop: Project) -> None:
     """Nothing else notices that the process of a killed run is gone, so the run would stay "started" in the UI."""
     shop.sync("region")
     with shop.instance() as instance:
-        job = shop.dagster().resolve_job_def("sync_shop__region")
+        job = shop.dagster().resolve_job_def(IMPLICIT_ASSET_JOB_NAME)
         dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     holder = shop.home / "locks" / "shop__region.holder.json"
     holder.write_text(json.dumps({"run_id": dead.run_id, "pid": 1, "since": "then"}))

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.dagster.jobs import job_name
 from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project, select
+from incremental_assets.dagster.one_asset_job import implicit_job
+from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import enter_project
 
 OWN = """
@@ -97,7 +98,7 @@ def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: 
     chosen = [definition for _, definition in select(load_datastores(shop.path), ["shop/a"], [])]
     definitions = load_definitions(shop.path, chosen)
     assert containers_of(definitions) == {"a", "catalog"}
-    assert definitions.resolve_job_def(job_name(chosen[0])), "jobs that nobody asks for are not made"
+    assert implicit_job(definitions, container_key(chosen[0].container)), "jobs that nobody asks for are not made"
     assert load_definitions(shop.path).resolve_job_def("mine")
 
 

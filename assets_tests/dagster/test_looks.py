@@ -209,7 +209,7 @@ def test_before_a_look_is_recorded_the_last_successful_sync_counts(shop: Project
     shop.one("orders", mode=Mode.REFRESH, keys=("2026-01-01", "2026-01-01"))
     with shop.instance() as instance:
         instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/looks/shop": "{}"})
-        found = [one for one in instance.get_run_records() if one.dagster_run.tags["incremental_assets/container"] == "shop/orders"]
+        found = [one for one in instance.get_run_records() if one.dagster_run.tags["dagster/incremental_assets.container"] == "shop/orders"]
         ended = {is_of_chosen_partitions(one.dagster_run): one.end_time or 0.0 for one in found}
     assert ended.keys() == {True, False} and ended[False] < ended[True]
     assert lags(shop, ended[False] + 100)["orders"] == 100

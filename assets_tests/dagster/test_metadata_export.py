@@ -225,7 +225,7 @@ def test_a_sync_writes_the_documents_anew_and_a_failure_to_do_so_is_a_warning(sh
     assert len(shop.rows("customers")) == 4
     with shop.instance() as instance:
         run = instance.get_run_by_id(line["run_id"])
-        assert run is not None and run.is_success and run.tags["incremental_assets/result"] == "warning"
+        assert run is not None and run.is_success and run.tags["dagster/incremental_assets.result"] == "warning"
         said = [entry.user_message for entry in instance.all_logs(line["run_id"])]
     warned = [text for text in said if "was not written" in text]
     assert len(warned) == 2 and all("incremental-assets export metadata shop/customers" in text for text in warned)

@@ -15,7 +15,9 @@ from assets_tests.harness import Project
 from benchmarks.tables import catalog, datastore
 from incremental_assets.dagster.jobs import RunLaunch
 from incremental_assets.dagster.newest_events import KEYS_A_QUESTION, MOST_OBSERVATIONS, newest_events
+from incremental_assets.dagster.one_asset_job import implicit_job
 from incremental_assets.dagster.partitions import container_key
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.dagster.schedules import LookedUp, NotDue, launch_if_due
 from incremental_assets.dagster.watermarks import newest_watermark, newest_watermarks
 from incremental_assets.databases.definition import definitions_of
@@ -85,8 +87,8 @@ def test_a_tick_starts_no_run_of_a_container_for_which_one_is_waiting(project: C
     made.execute("create table a (id int primary key, at timestamptz); create table b (id int primary key)")
     a, b = made.catalog()
     with made.instance() as instance:
-        job = made.dagster([a, b]).resolve_job_def("sync_shop__a")
-        run = instance.create_run_for_job(job, tags=dict(job.run_tags), status=dg.DagsterRunStatus.NOT_STARTED)
+        job, tags = implicit_job(made.dagster([a, b]), container_key(a.container)), {CONTAINER_TAG: "shop/a"}
+        run = instance.create_run_for_job(job, tags=tags, status=dg.DagsterRunStatus.NOT_STARTED)
         known = LookedUp.now(instance, [a, b])
         assert known.waiting == {"shop/a": run.run_id}
         of_a, of_b = launch_if_due(instance, a, known), launch_if_due(instance, b, known)

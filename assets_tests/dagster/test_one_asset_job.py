@@ -10,7 +10,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from incremental_assets.dagster.one_asset_job import one_asset_job
 
-TAGS = {"incremental_assets/container": "shop/a"}
+TAGS = {"dagster/incremental_assets.container": "shop/a"}
 
 
 def project(names: str) -> list[dg.AssetsDefinition | dg.AssetSpec | dg.AssetChecksDefinition]:

@@ -79,7 +79,7 @@ def test_a_new_datastore_is_catalogued_automatically_and_shown_in_the_ui(served:
     served.until(lambda: {"shop/a", "shop/b", "shop/v", "shop/catalog"} <= served.assets())
     found = served.ask("{ runsOrError { ... on Runs { results { jobName tags { key value } } } } }")["results"]
     assert [run["jobName"] for run in found] == ["catalog_shop"]
-    assert {"key": "incremental_assets/started_by", "value": "first catalog"} in found[0]["tags"]
+    assert {"key": "dagster/incremental_assets.started_by", "value": "first catalog"} in found[0]["tags"]
     served.project.execute("create table c (x int)")
     served.project.cli("catalog", spark=False)
     served.until(lambda: "shop/c" in served.assets())
@@ -94,8 +94,8 @@ def test_the_calls_that_the_page_documents_work(served: Pages) -> None:
     run_id = started["run"]["runId"]
     run = served.ended(run_id)
     tags = {tag["key"]: tag["value"] for tag in run["tags"]}
-    assert run["status"] == "SUCCESS" and tags["incremental_assets/started_by"] == "user@example.com"
-    assert tags["incremental_assets/include"] == "table,view" and tags["incremental_assets/result"] == "success"
+    assert run["status"] == "SUCCESS" and tags["dagster/incremental_assets.started_by"] == "user@example.com"
+    assert tags["dagster/incremental_assets.include"] == "table,view" and tags["dagster/incremental_assets.result"] == "success"
     again = served.call("rerun", RUN_ID=run_id)
     assert again["__typename"] == "LaunchRunSuccess", again
     served.ended(again["run"]["runId"])
@@ -133,9 +133,9 @@ def test_the_documented_calls_start_and_follow_a_scan(served: Pages) -> None:
     assert started["__typename"] == "LaunchRunSuccess", started
     run = served.ended(started["run"]["runId"])
     tags = {tag["key"]: tag["value"] for tag in run["tags"]}
-    assert (run["jobName"], run["status"]) == ("scan_shop__orders", "SUCCESS"), run
-    assert tags["dagster/partition"] == "2026-01-01" and tags["incremental_assets/started_by"] == "user@example.com"
-    assert tags["incremental_assets/operation"] == "scan" and tags["incremental_assets/container"] == "shop/orders"
+    assert (run["jobName"], run["status"]) == ("scan_shop", "SUCCESS"), run
+    assert tags["dagster/incremental_assets.started_by"] == "user@example.com"
+    assert tags["dagster/incremental_assets.operation"] == "scan" and tags["dagster/incremental_assets.container"] == "shop/orders"
     assert any("there is no table yet" in event.get("message", "") for event in run["eventConnection"]["events"])
     assert set(SCAN_CALLS) == {"scan", "verdicts of a rule", "scans of a container"}
     assert isinstance(served.call("verdicts of a rule"), list) and served.call("scans of a container")["__typename"] == "Asset"
@@ -149,11 +149,11 @@ def test_the_documented_calls_start_and_follow_a_scan(served: Pages) -> None:
         assert answer["triggered_by"] == "run_operation.py" and answer["start_time"] <= answer["end_time"]
         _, (operation,), _ = served.project.cli("operations", answer["id"], "--json", spark=False)
         assert [operation[name] for name in ("id", "type", "result", "of")] == [answer["id"], "scan", "success", "shop/orders"]
-    assert operation["options"] == {"auto_resolve": True, "partitions": {"from": "2026-01-01", "to": "2026-01-01"}}
+    assert operation["options"] == {"container": "orders", "auto_resolve": True, "partitions": ["2026-01-01"]}
     for wrong, said in (
         ([*command, "--option", 'looks="sideways"'], "sideways"),
         ([*command[:3], "shop", "--url", served.url], "a scan is of one container"),
-        ([*command[:3], "shop/a", "--url", served.url], "there is no job scan_shop__a"),  # it has no rules
+        ([*command[:3], "shop/a", "--url", served.url], "FAILURE"),  # it has no rules
     ):
         refused = subprocess.run(wrong, capture_output=True, text=True, timeout=90, check=False)
         assert refused.returncode == 1 and said in refused.stderr, refused.stderr

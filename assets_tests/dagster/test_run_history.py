@@ -91,7 +91,12 @@ def answers(instance: dg.DagsterInstance) -> dict[str, object]:
 def test_runs_with_the_newest_events_are_not_deleted(instance: dg.DagsterInstance, seed: int) -> None:
     chance = random.Random(seed)
     runs = [
-        run(instance, random_events(chance), {"incremental_assets/container": f"many/{chance.choice('ab')}"}, fails=chance.random() < 0.2)
+        run(
+            instance,
+            random_events(chance),
+            {"dagster/incremental_assets.container": f"many/{chance.choice('ab')}"},
+            fails=chance.random() < 0.2,
+        )
         for _ in range(7)
     ]
     before = answers(instance)
@@ -106,8 +111,8 @@ def test_runs_with_the_newest_events_are_not_deleted(instance: dg.DagsterInstanc
 
 
 def test_only_old_and_finished_runs_of_this_datastore_are_deleted(instance: dg.DagsterInstance) -> None:
-    ours, others = {"incremental_assets/datastore": "many"}, {"incremental_assets/datastore": "shop"}
-    kept = [run(instance, [], others), run(instance, [], {}), run(instance, [], {"incremental_assets/container": "many2/a"})]
+    ours, others = {"dagster/incremental_assets.datastore": "many"}, {"dagster/incremental_assets.datastore": "shop"}
+    kept = [run(instance, [], others), run(instance, [], {}), run(instance, [], {"dagster/incremental_assets.container": "many2/a"})]
     kept.append(instance.create_run_for_job(dg.JobDefinition(graph_def=dg.GraphDefinition("going")), tags=ours).run_id)
     for _ in range(3):
         run(instance, [], ours)

@@ -24,8 +24,8 @@ import pytest
 import incremental_assets.spark.session
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, SourceError
-from incremental_assets.dagster.jobs import job_name
 from incremental_assets.dagster.loggers import LOGGERS
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres import connection
@@ -326,8 +326,10 @@ def test_a_run_in_this_process_ends_at_its_limit(project: MakeProject) -> None:
     """Dagster's daemon ends only the runs that it has started, so a run of the command line must end itself at its limit."""
     shop = project(max_runtime_seconds=600, containers={"orders": {"max_runtime_seconds": 1}})
     shop.execute("create table orders (id int primary key); create table visits (id int primary key)")
-    tags = {d.table.name: shop.dagster().resolve_job_def(job_name(d)).tags["dagster/max_runtime"] for d in shop.catalog()}
-    assert tags == {"orders": "1", "visits": "600"}
+    shop.sync()
+    with shop.instance() as instance:
+        tags = {run.tags[CONTAINER_TAG]: run.tags["dagster/max_runtime"] for run in instance.get_runs() if CONTAINER_TAG in run.tags}
+    assert tags == {"shop/orders": "1", "shop/visits": "600"}
 
     @dg.op
     def wait() -> None:

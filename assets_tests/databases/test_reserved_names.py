@@ -126,14 +126,13 @@ def test_containers_whose_jobs_would_have_one_name_are_refused_and_the_others_go
         assert done == {"shop/fine", "shop/eu__fine", "shop__eu/customers"}, said
     _, _, said = shop.cli("sync", "shop/eu__orders", check=2)
     assert "shop__eu/orders" in said
-    jobs = (
+    names = "*(key.to_user_string() for key in load_repository(folder).asset_graph.get_all_asset_keys())"
+    assets = (
         "import sys; from pathlib import Path; from incremental_assets.dagster.project import enter_project; folder = Path(sys.argv[1]);"
-        "enter_project(folder); from incremental_assets.dagster.loading import load_repository; print(*load_repository(folder).job_names)"
+        "enter_project(folder); from incremental_assets.dagster.loading import load_repository; print(" + names + ")"
     )
     loaded = subprocess.run(
-        [sys.executable, "-c", jobs, str(shop.path)], env=shop.environment(), capture_output=True, text=True, check=False
+        [sys.executable, "-c", assets, str(shop.path)], env=shop.environment(), capture_output=True, text=True, check=False
     )
-    assert {"sync_shop__fine", "sync_shop__eu__fine", "sync_shop__eu__customers", "sync_shop__eu"} <= set(loaded.stdout.split()), (
-        loaded.stderr
-    )
-    assert "sync_shop__eu__orders" not in loaded.stdout.split()
+    assert {"shop/fine", "shop/eu__fine", "shop__eu/customers", "shop__eu/catalog"} <= set(loaded.stdout.split()), loaded.stderr
+    assert not {"shop/eu__orders", "shop__eu/orders"} & set(loaded.stdout.split())

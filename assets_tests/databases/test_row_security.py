@@ -14,6 +14,7 @@ from assets_tests.harness import Project, long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.adapters import adapter_of
+from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.databases.postgres import arrow_columns, extract
@@ -111,7 +112,7 @@ def test_accepted_policies_leave_rows_out_and_everything_says_so(project: MakePr
     events = shop.instance().fetch_materializations(container_key(shop.definition("o").container), limit=1)
     event = events.records[0].asset_materialization
     assert event is not None
-    assert event.metadata["sync/row_security"].value == "public.o (read as narrow; policies half)"
+    assert plain(event.metadata)["sync/row_security"] == "public.o (read as narrow; policies half)"
     audited = shop.audit("o")["o"]
     assert audited["status"] == "equal" and "row security hides" in audited["message"] and "half" in audited["message"]
     spec = adapter_of(shop.definition("o")).asset_spec()

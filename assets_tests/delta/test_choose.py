@@ -18,6 +18,7 @@ from incremental_assets.core.container import Engine
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.window import EVERYTHING
+from incremental_assets.dagster.metadata import plain
 from incremental_assets.databases import rows
 from incremental_assets.delta import engine as module
 from incremental_assets.delta.choose import choose, first_that_can
@@ -92,7 +93,7 @@ def way_of(project: Workspace, name: str, **kwargs: Any) -> str:
     with project.instance() as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey([project.store, name]))
     assert event is not None and event.asset_materialization is not None
-    return str(event.asset_materialization.metadata[WAY].value)
+    return str(plain(event.asset_materialization.metadata)[WAY])
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 def sync(cluster: LocalCluster, table: str) -> str:
     """Puts a run that reads what is new into the queue, and returns its id. Without this setting, a run from the UI reads everything."""
-    return cluster.runs.launch(f"sync_shop__{table}", {"ops": {f"shop__{table}": {"config": {"mode": "incremental"}}}})
+    return cluster.runs.launch(table, {"mode": "incremental"})
 
 
 @contextmanager

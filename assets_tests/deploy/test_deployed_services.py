@@ -145,9 +145,9 @@ def test_what_the_units_start_syncs_and_shows_a_new_table_without_a_restart(host
                 waited = ["/bin/sh", "-c", host.expanded("code", "ExecStartPost").partition("-c ")[2].strip("'")]
                 subprocess.run(waited, env=host.environment("code"), check=True, timeout=200, capture_output=True)
         runs = Runs(int(host.variables["DAGSTER_WEBSERVER_PORT"]))
-        assert runs.wait(runs.launch("sync_shop__orders")) is DagsterRunStatus.SUCCESS, host.log("code")
+        assert runs.wait(runs.launch("orders")) is DagsterRunStatus.SUCCESS, host.log("code")
         assert compare(database, "orders", str(host.state / "lake" / "shop" / "orders")).equal
-        slow = runs.launch("sync_shop__slow")
+        slow = runs.launch("slow")
         wait_for(lambda: runs.status(slow) is DagsterRunStatus.STARTED, "the daemon takes the run from its queue", 120)
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("create table later (id int primary key); insert into later values (1), (2)")
@@ -156,7 +156,7 @@ def test_what_the_units_start_syncs_and_shows_a_new_table_without_a_restart(host
 
         def is_known() -> bool:
             with suppress(ClusterError):  # the webserver knows no such job yet
-                launched.append(runs.launch("sync_shop__later"))
+                launched.append(runs.launch("later"))
             return bool(launched)
 
         wait_for(is_known, "the webserver loads the project anew", 90)

@@ -208,7 +208,9 @@ def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: p
         first = tick(instance, lake.definition, None)
         assert len(first.run_requests or []) == 1
         instance.add_run(
-            dg.DagsterRun("sync_landing__all", status=dg.DagsterRunStatus.FAILURE, tags={"incremental_assets/container": "landing/all"})
+            dg.DagsterRun(
+                "sync_landing__all", status=dg.DagsterRunStatus.FAILURE, tags={"dagster/incremental_assets.container": "landing/all"}
+            )
         )
         second = tick(instance, lake.definition, first.cursor)
         assert not second.run_requests and "has failed; the same is tried again in" in str(second.skip_reason)

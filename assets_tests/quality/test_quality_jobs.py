@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.quality import ScanEntry
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 
 MakeProject = Callable[..., Project]
 NIGHTLY = {"schedule": "0 4 * * *"}
@@ -42,10 +44,17 @@ def run(shop: Project, job: str, ok: bool = True) -> str:
     return done.stdout + done.stderr
 
 
-def started(shop: Project, since: int) -> list[str]:
-    """The jobs of the runs since then, in their order."""
+def started(shop: Project, since: int) -> list[tuple[str, str | None]]:
+    """The jobs of the runs since then, in their order, and their containers."""
     with shop.instance() as instance:
-        return [one.job_name for one in reversed(instance.get_runs())][since:]
+        return [(one.job_name, one.tags.get(CONTAINER_TAG)) for one in reversed(instance.get_runs())][since:]
+
+
+def test_a_check_begins_with_a_sentence(shop: Project) -> None:
+    """A person who looks at the list of checks in the UI sees the beginning of each description. What was JSON says nothing to them."""
+    graph = shop.dagster().get_repository_def().asset_graph
+    spec = graph.get_check_spec(dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "min_total"))
+    assert spec.description == 'Each value of `total` is at least 0.\n\nmin: {"column": "total", "min": 0}'
 
 
 def test_the_schedules_of_the_yaml_start_the_jobs_with_what_it_says(shop: Project) -> None:
@@ -78,10 +87,11 @@ def test_one_job_syncs_profiles_and_scans_in_this_order(shop: Project) -> None:
     with shop.instance() as instance:
         before = len(instance.get_runs())
     run(shop, "sync_profile_scan_shop")
-    jobs = started(shop, before)
-    assert jobs[0] == "sync_profile_scan_shop" and jobs.index("profile_shop__orders") < jobs.index("scan_shop__orders")
-    assert {"profile_shop__region", "sync_shop__orders"} <= set(jobs) and "scan_shop__region" not in jobs
-    assert max(jobs.index(job) for job in jobs if job.startswith("sync_shop__")) < jobs.index("profile_shop__orders")
+    first, *others = started(shop, before)
+    assert first == ("sync_profile_scan_shop", None)
+    syncs = {(IMPLICIT_ASSET_JOB_NAME, "shop/orders"), (IMPLICIT_ASSET_JOB_NAME, "shop/region")}
+    profiles = {("profile_shop", "shop/orders"), ("profile_shop", "shop/region")}
+    assert (set(others[:2]), set(others[2:4]), others[4:]) == (syncs, profiles, [("scan_shop", "shop/orders")])
 
 
 @pytest.mark.long

@@ -320,8 +320,8 @@ def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Proje
     shop.catalog()
     DeltaTable.create(shop.table("orders").address, Schema([Field("day", PrimitiveType("date"))]))
     with shop.instance() as instance:
-        job = shop.dagster().resolve_job_def("scan_shop__orders")
-        run_config = {"ops": {"shop__orders__scan": {"config": config}}}
+        job = shop.dagster().resolve_job_def("scan_shop")
+        run_config = {"ops": {"shop_scan": {"config": {"container": "orders", **config}}}}
         result = job.execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
         assert not result.success and says in failure_of(result.all_events)[1], failure_of(result.all_events)
 

@@ -64,7 +64,7 @@ def _start(cluster: LocalCluster, scale: float) -> list[str]:
 
 def move(cluster: LocalCluster, tables: Sequence[str]) -> bool:
     """Syncs the tables by a run each, and prints how each compares with the source. Returns whether all are equal."""
-    launched = {table: cluster.runs.launch(f"sync_shop__{table}") for table in tables}
+    launched = {table: cluster.runs.launch(table) for table in tables}
     ended = {table: cluster.runs.wait(run) for table, run in launched.items()}
     all_equal = True
     for table, status in ended.items():

@@ -1,6 +1,6 @@
 """Runs that are launched as the UI launches them: by the webserver, through the queue of the daemon, in processes beside the code server.
 
-Belongs here: launching a job, and waiting for its end. Does not belong: the services (``local``).
+Belongs here: launching it, and waiting for its end. Does not belong: the services (``local``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import DagsterRunStatus
+from dagster import AssetKey, DagsterRunStatus
 from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
 
 from deploy.cluster.processes import HOST, ClusterError
@@ -26,12 +26,16 @@ class Runs:
     def __init__(self, port: int) -> None:
         self._client = DagsterGraphQLClient(HOST, port_number=port)
 
-    def launch(self, job: str, run_config: Mapping[str, Any] | None = None) -> str:
-        """Puts a run of the job into the queue, and returns its id. Raises ClusterError if the webserver refuses."""
+    def launch(self, table: str, config: Mapping[str, Any] | None = None) -> str:
+        """Puts a run that materializes the table of ``shop`` into the queue, and returns its id. ``config``: of its asset. Raises
+        ClusterError if the webserver refuses."""
+        ops = {"ops": {f"shop__{table}": {"config": dict(config)}}} if config else {}
         try:
-            return self._client.submit_job_execution(job, repository_location_name=LOCATION, run_config=dict(run_config or {}))
+            return self._client.submit_job_execution(
+                "__ASSET_JOB", repository_location_name=LOCATION, run_config=ops, asset_selection=[AssetKey(["shop", table])]
+            )
         except DagsterGraphQLClientError as error:
-            raise ClusterError(f"the webserver did not launch {job}: {error}") from error
+            raise ClusterError(f"the webserver did not launch {table}: {error}") from error
 
     def status(self, run_id: str) -> DagsterRunStatus:
         return self._client.get_run_status(run_id)

@@ -41,28 +41,26 @@ def encoded(name):
 
 
 def names_of(operation, what):
-    """The job, and the op in it that takes the options."""
+    """The job, the op in it that takes the options, and those that say what it is of."""
     datastore, _, container = what.partition("/")
-    if operation == "scan":
-        if not container:
-            raise SystemExit(f"a scan is of one container: {datastore}/<container>")
-        both = f"{encoded(datastore)}__{encoded(container)}"
-        return f"scan_{both}", f"{both}__scan"
-    if container:
+    if operation == "scan" and not container:
+        raise SystemExit(f"a scan is of one container: {datastore}/<container>")
+    if operation != "scan" and container:
         raise SystemExit(f"{operation} is of a whole datastore: {datastore}")
-    op = "catalog" if operation == "catalog" else "containers"
-    return f"{operation}_{encoded(datastore)}", f"{encoded(datastore)}_{op}"
+    op = "containers" if operation == "sync" else operation
+    return f"{operation}_{encoded(datastore)}", f"{encoded(datastore)}_{op}", {"container": container} if container else {}
 
 
 def start(url, operation, what, options, triggered_by, partition):
-    job, op = names_of(operation, what)
+    job, op, of = names_of(operation, what)
+    options = {**of, **options, **({} if partition is None else {"partitions": [partition]})}
     found = [node["location"]["name"] for node in ask(url, LOCATION)["nodes"] if job in [p["name"] for p in node["pipelines"]]]
     if not found:
         raise SystemExit(f"there is no job {job}")
     config = {"ops": {op: {"config": options}}} if options else {}
-    tags = [{"key": "incremental_assets/started_by", "value": triggered_by}]
-    if partition is not None:
-        tags.append({"key": "dagster/partition", "value": partition})
+    tags = [{"key": "dagster/incremental_assets.started_by", "value": triggered_by}]
+    if of:
+        tags += [{"key": "dagster/incremental_assets.container", "value": what}]
     selector = {"repositoryLocationName": found[0], "repositoryName": "__repository__", "jobName": job}
     answer = ask(url, LAUNCH, params={"selector": selector, "runConfigData": json.dumps(config), "executionMetadata": {"tags": tags}})
     if answer["__typename"] != "LaunchRunSuccess":
@@ -72,7 +70,7 @@ def start(url, operation, what, options, triggered_by, partition):
 
 def operation_of(run):
     """The run as the seed's API shows an operation."""
-    tags = {tag["key"].removeprefix("incremental_assets/"): tag["value"] for tag in run["tags"]}
+    tags = {tag["key"].removeprefix("dagster/incremental_assets."): tag["value"] for tag in run["tags"]}
     result = ENDED.get(run["status"], "running")
     return {
         "id": run["runId"],

@@ -10,21 +10,22 @@ from http import HTTPStatus
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.api.payloads import RunBody
 from incremental_assets.api.problems import Problem
-from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
+from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name, nearest
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.catalog_asset import op_name as catalog_op_name
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, config_of, job_name, op_name
+from incremental_assets.dagster.jobs import config_of, has_own_job, launched_job
 from incremental_assets.dagster.loading import Datastore, find_datastore, select
-from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
-from incremental_assets.dagster.quality.command import ScanOptions
-from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
+from incremental_assets.dagster.partitions import container_key
+from incremental_assets.dagster.quality.command import ScanOptions, run_alone
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, tags_of
 from incremental_assets.dagster.runner import SyncOptions
 
 MOST_RUNS = 500
@@ -33,12 +34,14 @@ MOST_RUNS = 500
 
 @dataclass(frozen=True)
 class Launch:
-    """A run that is to be launched. ``of``: the container (``datastore/container``) or the datastore that it is about."""
+    """A run that is to be launched. ``of``: the container (``datastore/container``) or the datastore that it is about. ``asset``: that
+    of Dagster's job of all assets which the run is about; None of another job."""
 
     of: str
     job: str
     run_config: dict[str, Any]
     tags: dict[str, str] = field(default_factory=dict[str, str])
+    asset: dg.AssetKey | None = None
 
 
 def launches(body: RunBody, datastores: Sequence[Datastore], instance: dg.DagsterInstance) -> list[Launch]:
@@ -126,19 +129,12 @@ def _of_container(body: RunBody, definition: ContainerDefinition, instance: dg.D
         plain = body.mode is None and not body.sweep
         mode = None if body.mode is None else Mode(body.mode)
         request = adapter_of(definition).due if plain else SyncOptions(mode=mode, sweep=body.sweep).request(definition, instance)
-        return Launch(label, job_name(definition), dict(config_of(definition, request)), {CONTAINER_TAG: label})
-    tags = {CONTAINER_TAG: label, OPERATION_TAG: body.type, DATASTORE_TAG: definition.container.datastore}
-    if body.type == "audit":
-        if audit_settings(definition) is None:
-            raise ConfigurationError(
-                f"{label}: one container is audited where the YAML has audit:, such as audit: {{}}. Add it, or audit the whole datastore."
-            )
-        config = _config(f"{op_name(definition)}__audit", {"repair": body.repair})
-        return Launch(label, f"audit_{op_name(definition)}", config, tags)
-    batch = None if body.greater_than_batch is None else str(body.greater_than_batch)
-    options = ScanOptions(
-        body.incremental, body.greater_than_time, batch, auto_resolve=body.type == "scan" and body.auto_resolve_passed_anomalies
-    ).config(definition, instance)
-    if body.type == "scan":
-        return Launch(label, scan_job_name(definition), _config(scan_op_name(definition), options), tags)
-    return Launch(label, profile_job_name(definition), _config(profile_op_name(definition), options), tags)
+        tags = {CONTAINER_TAG: label, MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))}
+        asset = None if has_own_job(definition) else container_key(definition.container)
+        return Launch(label, launched_job(definition), dict(config_of(definition, request)), tags, asset)
+    config: dict[str, Any] = {"repair": body.repair}
+    if body.type != "audit":
+        batch = None if body.greater_than_batch is None else str(body.greater_than_batch)
+        resolve = body.type == "scan" and body.auto_resolve_passed_anomalies
+        config = ScanOptions(body.incremental, body.greater_than_time, batch, auto_resolve=resolve).config(definition, instance)
+    return Launch(label, *run_alone(definition, body.type, config), tags_of(definition, body.type))

@@ -16,11 +16,9 @@ import dagster as dg
 
 from incremental_assets.api.payloads import RunsQuery
 from incremental_assets.api.problems import Problem
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG
 from incremental_assets.dagster.operations import RESULTS, operation_of, type_of
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, REQUEST_TAG, datastore_of, runs_with, tag_of
 
-REQUEST_TAG = "incremental_assets/request"
-"""The tag of a run with the id of the request that has launched it."""
 MOST_SEARCHED = 5000
 """Among how many of the newest runs those are looked for that Dagster's own filters cannot find."""
 
@@ -70,7 +68,7 @@ def _statuses(result: str) -> list[dg.DagsterRunStatus]:
 def _fits(record: dg.RunRecord, query: RunsQuery) -> bool:
     """Whether the record is one of the query's, as far as Dagster's own filters do not say so."""
     run = record.dagster_run
-    ids = (run.run_id, run.tags.get(REQUEST_TAG, ""))
+    ids = (run.run_id, tag_of(run, REQUEST_TAG) or "")
     return (
         (query.type is None or type_of(run) == query.type)
         and (query.datastore is None or _datastore(run) == query.datastore)
@@ -80,7 +78,7 @@ def _fits(record: dg.RunRecord, query: RunsQuery) -> bool:
 
 def _datastore(run: dg.DagsterRun) -> str | None:
     """The datastore that a run is about, by its tags, or by its assets where it has none of these."""
-    named = run.tags.get(DATASTORE_TAG) or run.tags.get(CONTAINER_TAG, "").partition("/")[0]
+    named = datastore_of(run)
     stores = {key.path[0] for key in run.asset_selection or ()}
     return named or (stores.pop() if len(stores) == 1 else None)
 
@@ -96,10 +94,10 @@ def item_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any
     seconds = _duration(record, now)
     datastore = _datastore(run)
     return operation_of(instance, record) | {
-        "request": run.tags.get(REQUEST_TAG),
+        "request": tag_of(run, REQUEST_TAG),
         "duration": None if seconds is None else round(seconds, 3),
         "datastore": None if datastore is None else {"id": datastore, "name": datastore},
-        "container": run.tags.get(CONTAINER_TAG),
+        "container": tag_of(run, CONTAINER_TAG),
         "parent": run.parent_run_id,
     }
 
@@ -118,7 +116,7 @@ def find(instance: dg.DagsterInstance, id: str) -> Found:
     if len(id) > 36 or not id or set(id) - set("0123456789abcdef-"):
         raise Problem(HTTPStatus.NOT_FOUND, "there is no operation with this id: an id has the letters a to f, digits and hyphens.")
     record = instance.get_run_record_by_id(id)
-    found = [record] if record is not None else list(instance.get_run_records(dg.RunsFilter(tags={REQUEST_TAG: id})))
+    found = [record] if record is not None else runs_with(instance, REQUEST_TAG, id, MOST_SEARCHED)
     if not found:
         raise Problem(
             HTTPStatus.NOT_FOUND, f"there is no operation {id}. GET /api/operations lists them, and ?id= finds one by its beginning."

@@ -12,13 +12,13 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.api.asked import launches
-from incremental_assets.api.history import REQUEST_TAG, Found, find, operation
+from incremental_assets.api.history import Found, find, operation
 from incremental_assets.api.payloads import RunBody
 from incremental_assets.api.problems import Problem
 from incremental_assets.api.workspace import ApiWorkspace
+from incremental_assets.dagster.run_tags import REQUEST_TAG, STARTED_BY_TAG
 from incremental_assets.dagster.runs.run_history import forget_run
 
-STARTED_BY_TAG = "incremental_assets/started_by"
 log = logging.getLogger(__name__)
 
 
@@ -31,7 +31,9 @@ def run(workspace: ApiWorkspace, body: RunBody) -> dict[str, Any]:
 
     def one(position: int, request: str) -> str:
         launch = asked[position]
-        return workspace.launch(launch.job, launch.run_config, {**launch.tags, REQUEST_TAG: request, STARTED_BY_TAG: body.triggered_by})
+        return workspace.launch(
+            launch.job, launch.run_config, {**launch.tags, REQUEST_TAG: request, STARTED_BY_TAG: body.triggered_by}, launch.asset
+        )
 
     return _launched(workspace, [launch.of for launch in asked], one)
 

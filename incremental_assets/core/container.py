@@ -264,6 +264,7 @@ class ContainerOptions:
     row_security: RowSecurity | None = None  # None: the datastore's setting applies
     when_recreated: WhenRecreated | None = None  # None: the datastore's setting applies
     inherited: Inherited | None = None  # None: no other table inherits from it
+    freshness: int | None = None  # seconds from one materialization to the next, as Dagster's freshness policy has them; None: no policy
     every: int | None = None  # seconds from one read of a container that is read whole to the next; None: each sync reads it
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 

@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 
@@ -22,19 +23,20 @@ from incremental_assets.core.errors import ConfigurationError, ContainerBusy, Lo
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.audit_results import report_audit, report_unfilled
-from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.looks import remember
-from incremental_assets.dagster.metadata import as_metadata
+from incremental_assets.dagster.metadata import as_event_metadata, as_metadata
 from incremental_assets.dagster.metadata_export import write_after_sync
 from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
-from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.quality.pages import PAGE, page_link, page_path
 from incremental_assets.dagster.retained_log import report_lost, report_retained
+from incremental_assets.dagster.run_tags import RESULT_TAG
+from incremental_assets.dagster.schedules import schedules_shown
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 
@@ -84,9 +86,10 @@ SyncContainer = Callable[[dg.AssetExecutionContext, ContainerDefinition], Iterat
 
 def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
     """The spec of the container's asset, unless the component of its datastore overrides it."""
-    container, spec = definition.container, adapter_of(definition).asset_spec()
+    container, spec, schedules = definition.container, adapter_of(definition).asset_spec(), schedules_shown(definition)
     spec = spec.merge_attributes(
         metadata={
+            **({} if schedules is None else {"sync/schedule": schedules}),
             "dagster/table_name": ".".join(container.key_path),
             "sync/identifier": container.signature,
             "sync/safety_lag": container.lag,
@@ -97,7 +100,10 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
         owners=list(container.options.owners),
     )
     description = spec.description if definition.missing_since is None else f"**Missing.** {missing(definition)}"
-    return spec.replace_attributes(group_name=container.key_path[0], description=description)
+    fails_after = container.options.freshness
+    # Without the attribute there is none: Dagster counts materializations, and a sync that has nothing to do makes none.
+    policy = None if fails_after is None else dg.FreshnessPolicy.time_window(timedelta(seconds=fails_after))
+    return spec.replace_attributes(group_name=container.key_path[0], description=description, freshness_policy=policy)
 
 
 def container_asset(definition: ContainerDefinition, get_asset_spec: GetAssetSpec, carry_out: SyncContainer) -> dg.AssetsDefinition:
@@ -132,6 +138,7 @@ def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncC
         description=spec.description,
         code_version=spec.code_version,
         automation_condition=spec.automation_condition,
+        freshness_policy=spec.freshness_policy,
         pool="/".join(container.key_path),
         config_schema=_CONFIG_SCHEMA,
         output_required=False,
@@ -190,13 +197,13 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
             _observe_audit(context, definition, begun.audited)
         _warn(context, definition, write_after_sync(context, definition, scope.lake))
         return
-    page = page_path(scope.lake, container)
+    page = page_path(scope.lake, container.key_path)
     if page.is_file():
-        begun.result.more[PAGE] = dg.MetadataValue.path(str(page))
+        begun.result.more[PAGE] = page_link(container)
     if begun.prepare():
         yield dg.Output(begun)
     else:
-        context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
+        context.log_event(dg.AssetObservation(container_key(container), metadata=as_event_metadata(begun.metadata())))
     begun.finish()
     remember(instance, {container.label: begun.covers_until})
     end_sync(scope.operations, begun)

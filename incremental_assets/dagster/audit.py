@@ -16,6 +16,7 @@ from incremental_assets.core.audit import SUMMARY, joined, verdict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import AuditRequest, Mode, Request
 from incremental_assets.dagster.event_log import asset_events_of
+from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import is_by_file, keys_between
 from incremental_assets.dagster.runner import Runner
 
@@ -126,11 +127,11 @@ def _summary(instance: dg.DagsterInstance, run_id: str | None) -> tuple[dict[str
     """The numbers of the audit that the run has made, and what its observation says; None if there are none."""
     for event in asset_events_of(instance, run_id) if run_id is not None else ():
         if event.is_asset_observation:
-            metadata = event.asset_observation_data.asset_observation.metadata
+            values = plain(event.asset_observation_data.asset_observation.metadata)
         else:
-            metadata = event.step_materialization_data.materialization.metadata
-        if SUMMARY in metadata:
-            found: Any = metadata[SUMMARY].value
-            said = str(metadata["sync/message"].value) if event.is_asset_observation and "sync/message" in metadata else None
+            values = plain(event.step_materialization_data.materialization.metadata)
+        if SUMMARY in values:
+            found: Any = values[SUMMARY]
+            said = values.get("sync/message") if event.is_asset_observation else None
             return json.loads(found) if isinstance(found, str) else found, said
     return None, None

@@ -14,10 +14,11 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
-from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, op_name
+from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, named, regular_schedule
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.partitions import is_by_file, keys_of_run, partitions_definition
 from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.run_tags import DATASTORE_TAG, OPERATION_TAG, tags_of
 from incremental_assets.dagster.runner import Runner
 
 
@@ -30,7 +31,7 @@ class AuditConfig(dg.Config):
 
 
 def audit_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """The job that audits one container."""
+    """The job of a container that has an ``audit`` with a schedule of its own."""
     container = definition.container
 
     @dg.op(name=f"{op_name(definition)}__audit", out=dg.Out(dg.Nothing), description=f"Compares {container.label} with its source.")
@@ -46,7 +47,7 @@ def audit_job(definition: ContainerDefinition) -> dg.JobDefinition:
         name=f"audit_{op_name(definition)}",
         partitions_def=partitions_definition(definition),
         description=f"Audit of {container.label}: a sync, and a comparison with the source.",
-        tags={CONTAINER_TAG: container.label, OPERATION_TAG: "audit", DATASTORE_TAG: container.datastore},
+        tags=tags_of(definition, "audit"),
     )
     def job() -> None:
         audit()
@@ -54,21 +55,26 @@ def audit_job(definition: ContainerDefinition) -> dg.JobDefinition:
     return job
 
 
-class DatastoreAuditConfig(dg.Config):
-    """The run config of the audit of a datastore. ``repair``: see ``AuditConfig``."""
+class DatastoreAuditConfig(AuditConfig):
+    """The run config of the audit of a datastore. ``container``: the name of the only one that is audited, to which ``partitions``
+    apply; left out, all are."""
 
-    repair: bool = False
+    container: str | None = None
 
 
 def datastore_audit_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
-    """The job that audits all containers of a datastore, as ``incremental-assets audit DATASTORE`` does."""
+    """The job that audits all containers of a datastore, as ``incremental-assets audit DATASTORE`` does, or one of them."""
     name = encode_name(settings.name)
 
     @dg.op(name=f"{name}_audit", out=dg.Out(dg.Nothing), description=f"Compares all containers of {settings.name} with their source.")
     def audit_all(context: dg.OpExecutionContext, config: DatastoreAuditConfig) -> None:
-        _audit(context, definitions, AuditOptions(None, config.repair, f"run {context.run_id}"))
+        chosen = definitions if config.container is None else [named(settings, definitions, config.container)]
+        keys = None if config.partitions is None or config.container is None else tuple(config.partitions)
+        _audit(context, chosen, AuditOptions(None, config.repair, f"run {context.run_id}", partitions=keys))
 
-    @dg.job(name=f"audit_{name}", description=f"Audits all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    tags = {DATASTORE_TAG: settings.name, OPERATION_TAG: "audit"}
+
+    @dg.job(name=f"audit_{name}", description=f"Audits the containers of {settings.name}, or one.", tags=tags)
     def job() -> None:
         audit_all()
 

@@ -19,7 +19,7 @@ from incremental_assets.core.comparison import Checksum, Comparison, PartitionDi
 from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import COMPLETE
-from incremental_assets.dagster.run_origin import started_by
+from incremental_assets.dagster.run_tags import started_by
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind

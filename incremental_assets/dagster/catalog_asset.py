@@ -23,12 +23,9 @@ from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.operation_rows import record_catalog
 from incremental_assets.dagster.project import current_project, reloads_by_itself
+from incremental_assets.dagster.run_tags import DATASTORE_TAG, OPERATION_TAG, PREFIX, RESULT_TAG, STARTED_BY_TAG, started_by
 from incremental_assets.dagster.runs.ordinary_run import run_here
 
-TAG = "incremental_assets/"
-"""The prefix of the run tags of this product."""
-RESULT_TAG = f"{TAG}result"
-"""The run tag with the outcome of an operation: ``success`` or ``warning``."""
 CHECK = "complete"
 """The name of the asset check of a catalog."""
 SHOWN_DIFFERENCES = 500
@@ -110,7 +107,7 @@ def _asset_and_job(
         job_name(settings.name),
         selection=dg.AssetSelection.assets(asset),
         description=f"Finds out what is in {settings.name}, and what has changed.",
-        tags={f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name},
+        tags={OPERATION_TAG: "catalog", DATASTORE_TAG: settings.name},
     )
     return asset, job
 
@@ -131,13 +128,13 @@ def _asset(
     def catalog(context: dg.AssetExecutionContext, config: CatalogConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         options = catalog_options(config, settings)
         tags = {
-            f"{TAG}prune": str(options.prune).lower(),
-            f"{TAG}recreate": str(options.recreate).lower(),
-            f"{TAG}include": _include(options),
+            f"{PREFIX}prune": str(options.prune).lower(),
+            f"{PREFIX}recreate": str(options.recreate).lower(),
+            f"{PREFIX}include": _include(options),
         }
         # *Materialize* in the UI starts Dagster's own job, which does not have the tags of ours.
-        tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}
-        tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
+        tags |= {OPERATION_TAG: "catalog", DATASTORE_TAG: settings.name}
+        tags |= {STARTED_BY_TAG: started_by(context.run.tags)}
         context.instance.add_run_tags(context.run_id, tags)
         outcome = record_catalog(
             context.run,
@@ -269,7 +266,7 @@ def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=name,
-        tags={f"{TAG}schedule": name, f"{TAG}started_by": "schedule"},
+        execution_fn=lambda _: dg.RunRequest(tags={f"{PREFIX}schedule": name, STARTED_BY_TAG: "schedule"}),
     )
 
 
@@ -291,7 +288,7 @@ def _first(component: CataloguedComponent, settings: Settings, job: Any) -> dg.S
             return dg.SkipReason(f"Run {latest.dagster_run.run_id} is about to.")
         if latest is not None and time.time() - (latest.end_time or 0) < FIRST_AGAIN_SECONDS:
             return dg.SkipReason(f"Run {latest.dagster_run.run_id} has just failed; it is tried again after {FIRST_AGAIN_SECONDS} s.")
-        return dg.RunRequest(tags={f"{TAG}started_by": "first catalog"})
+        return dg.RunRequest(tags={STARTED_BY_TAG: "first catalog"})
 
     return first
 
@@ -329,7 +326,7 @@ def run_catalog(
     asset, job = _asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
     run_config = {"ops": {op_name(settings.name): {"config": dict(config or {})}}}
-    ended = run_here(runnable.resolve_job_def(job_name(settings.name)), instance, run_config, {f"{TAG}started_by": started_by})
+    ended = run_here(runnable.resolve_job_def(job_name(settings.name)), instance, run_config, {STARTED_BY_TAG: started_by})
     if ended.error in (ConfigurationError.__name__, MisfitError.__name__):
         return CatalogRun(ended.run_id, refused=ConfigurationError(ended.failure))
     if ended.failure:

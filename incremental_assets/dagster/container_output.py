@@ -14,7 +14,7 @@ from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
 from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_without_event
-from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
+from incremental_assets.dagster.metadata import ALL_INTERNALS, add_metadata_of_partitions, as_event_metadata, as_metadata
 from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
@@ -92,20 +92,22 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     refusal = _left_out(sync)
     if refusal is not None:
         sync.result.warnings.append(str(refusal))
-    common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
-    context.add_output_metadata(common)
+    common = {**as_event_metadata(sync.metadata()), "dagster/row_count": total}
+    last = {ALL_INTERNALS: common.pop(ALL_INTERNALS)}  # after what is said of a partition
+    context.add_output_metadata(common if keys else {**common, **last})
     of_the_run = set(keys) if refusal is None else set[str]()
     # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
     # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
     # That holds for a run without partitions too, such as one that materializes all assets.
     add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
     own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
-    add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
+    add_metadata_of_partitions(context, {key: {**own.get(key, {}), **last} for key in of_the_run})
     # The covered ones come first, so that the newest event is one of rows that were written, wherever there is one.
     others = {key: {"dagster/partition_row_count": count, NOT_WRITTEN: True} for key, count in of_covered.items()}
     others |= {key: metadata for key, metadata in own.items() if key not in of_the_run}
     log_materializations_together(
-        context, [dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **one}) for key, one in others.items()]
+        context,
+        [dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **one, **last}) for key, one in others.items()],
     )
     if refusal is not None:
         end_sync(scope.operations, sync)

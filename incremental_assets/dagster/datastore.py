@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition, Settings, audit_settings
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.adapters import adapter_of
@@ -21,15 +21,20 @@ from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, conta
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
+from incremental_assets.dagster.jobs import container_job, has_own_job
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.parallel_sync import sync_in_workers
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import current_project, dagster_home
-from incremental_assets.dagster.quality.asset_checks import container_checks, scan_job
+from incremental_assets.dagster.quality.asset_checks import container_checks
 from incremental_assets.dagster.quality.pages import remove_page
-from incremental_assets.dagster.quality.profiles import profile_job
-from incremental_assets.dagster.quality.quality_jobs import datastore_quality_schedules, quality_jobs, quality_schedules
+from incremental_assets.dagster.quality.quality_jobs import (
+    datastore_quality_schedules,
+    quality_jobs,
+    quality_jobs_of,
+    quality_schedules,
+)
+from incremental_assets.dagster.run_tags import DATASTORE_TAG
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs
@@ -186,11 +191,9 @@ def datastore_definitions(
     # Each process that executes a run builds the definitions first, including those that the daemon starts.
     store_events_in_batches()
     everything = definitions if all_of is None else all_of
-    jobs: list[Any] = [container_job(d) for d in definitions]
-    jobs += [scan_job(d) for d in definitions if d.container.options.checks]
-    jobs += [profile_job(d) for d in definitions]
-    # A job more for each of a thousand containers is a second more for each process that loads them.
-    jobs += [audit_job(d) for d in definitions if audit_settings(d) is not None]
+    # A container has jobs of its own only where something of its own starts them: of hundreds of jobs, nobody finds one, and each more for
+    # a thousand containers is a second more for each process that loads them.
+    jobs: list[Any] = [container_job(d) for d in definitions if has_own_job(d)]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if everything:
         sync_all = sync_op(settings, everything)
@@ -202,7 +205,9 @@ def datastore_definitions(
     for one in definitions:
         own = one.container.options.audit
         if own is not None and own.schedule is not None:
+            jobs.append(audit_job(one))
             schedules.append(audit_schedule(one, own, own.schedule))
+        jobs += quality_jobs_of(one)
         schedules += quality_schedules(one)
     if settings.schedule and everything:
         schedules.append(datastore_schedule(settings, everything, settings.schedule))

@@ -9,6 +9,8 @@ from typing import Any
 
 import dagster as dg
 
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.operation_log import recorded_together
 
 
@@ -20,6 +22,18 @@ def logged(context: dg.OpExecutionContext, lines: Iterable[dict[str, Any]], bad:
             found.append(line)
             log = context.log.error if line["status"] in bad else context.log.info
             log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+    return found
+
+
+def named(settings: Settings, definitions: Sequence[ContainerDefinition], name: str) -> ContainerDefinition:
+    """The container of this name, which the config of such a job asks for. Raises ConfigurationError where there is none.
+
+    ``definitions``: those that the job is about.
+    """
+    found = next((one for one in definitions if name in (one.container.name, one.container.label)), None)
+    if found is None:
+        names = ", ".join(one.container.name for one in definitions) or "none"
+        raise ConfigurationError(f"{settings.name} has no container {name!r} for this job. Those that it has: {names}.")
     return found
 
 

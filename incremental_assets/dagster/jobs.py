@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
@@ -23,30 +24,34 @@ from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.one_asset_job import OneAssetJob, one_asset_job
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home, lake_root
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
+from incremental_assets.files.definition import FileDefinition
 
 log = logging.getLogger(__name__)
-CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
-"""Tags of a run: its container (``datastore/container``), and what it does, such as a scan or a profile; a sync has no operation tag."""
-DATASTORE_TAG = "incremental_assets/datastore"
-"""The tag of a run that concerns a whole datastore."""
-JOBS_OF_A_CONTAINER = ("sync", "scan", "profile", "audit")
+JOBS_OF_A_CONTAINER = ("sync", "scan", "profile", "audit")  # those that the YAML gives a schedule or sensor of their own
 JOBS_OF_A_DATASTORE = ("sync", "scan", "profile", "sync_profile_scan", "audit", "maintain", "catalog")
 """What the names of the jobs begin with, before ``_`` and the name of their container (``op_name``) or of their datastore."""
 
 
+def has_own_job(definition: ContainerDefinition) -> bool:
+    """Whether a schedule or sensor of the container's own syncs it, and so a job of its own."""
+    return definition.container.options.schedule is not None or isinstance(definition, FileDefinition)
+
+
 def job_name(definition: ContainerDefinition) -> str:
-    """The name of the container's job. It has a prefix because Dagster has one namespace for ops and jobs (see ``op_name``)."""
+    """The name of the container's own job. It has a prefix because Dagster has one namespace for ops and jobs (see ``op_name``)."""
     return f"sync_{op_name(definition)}"
+
+
+def launched_job(definition: ContainerDefinition) -> str:
+    """The name of the job that syncs the container, whoever launches it: its own one, or else Dagster's job of all assets, with the
+    container's asset selected."""
+    return job_name(definition) if has_own_job(definition) else IMPLICIT_ASSET_JOB_NAME
 
 
 def op_name(definition: ContainerDefinition) -> str:
     """The name of the op behind the container's asset, which Dagster derives from the asset key. Run configs name it."""
     return "__".join(definition.container.key_path)
-
-
-def is_sync(run: dg.DagsterRun) -> bool:
-    """Whether the run is a sync. Runs of scans and profiles have the container's tag, too."""
-    return run.tags.get(OPERATION_TAG, "sync") == "sync"
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
 
 
 def container_job(definition: ContainerDefinition) -> OneAssetJob:
-    """The job that syncs the container. Schedules, sensors and the command line launch it; *Materialize* in the UI does not."""
+    """The container's own job (``has_own_job``). *Materialize* in the UI does not launch it."""
     return one_asset_job(
         job_name(definition),
         container_key(definition.container),

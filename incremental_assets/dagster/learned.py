@@ -6,7 +6,7 @@ Belongs here: storing it, without Spark and without a run. Does not belong: find
 import dagster as dg
 
 from incremental_assets.core.cursor_type import json_value
-from incremental_assets.dagster.metadata import as_metadata
+from incremental_assets.dagster.metadata import as_event_metadata
 from incremental_assets.dagster.operation_log import record
 from incremental_assets.dagster.operation_rows import watermark_of
 from incremental_assets.dagster.partitions import container_key
@@ -43,7 +43,7 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
             "sync/message": plan.reason,
         }
         instance.report_runless_asset_event(
-            dg.AssetObservation(container_key(container), description=plan.reason, metadata=as_metadata(metadata))
+            dg.AssetObservation(container_key(container), description=plan.reason, metadata=as_event_metadata(metadata))
         )
         head = table.head()
         written = watermark_of(container, learned.watermark, None if head is None else head.version)

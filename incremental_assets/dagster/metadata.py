@@ -13,7 +13,10 @@ from dagster._core.execution.context.metadata_logging import AssetMetadataHandle
 
 from incremental_assets.core.schema import Column
 from incremental_assets.databases.sweep import PREFIX
-from incremental_assets.delta.result import HELD_BACK_BY, NEW, PREVIOUS
+from incremental_assets.delta.result import HELD_BACK_BY, INTERNALS, NEW, PREVIOUS
+
+IN_WORDS, ALL_INTERNALS = "sync", "sync/internals"
+"""The metadata keys of what a sync has done, in words, and of its values that are neither figures nor meant for people."""
 
 
 def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,6 +25,36 @@ def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     Numbers and texts stay what they are, a tuple of ``Column`` becomes a table schema, lists and mappings become JSON.
     """
     return {name: _as_metadata(value) for name, value in values.items() if value is not None}
+
+
+def as_event_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts what a sync reports to the metadata of its event: what happened in words, the figures, and all else as one JSON entry.
+
+    Dagster's UI shows the entries in this order, and plots the figures.
+    """
+    internals = {name: values[name] for name in INTERNALS if values.get(name) is not None}
+    figures = {name: value for name, value in values.items() if name not in INTERNALS}
+    return {IN_WORDS: dg.MetadataValue.md(_in_words(values)), **as_metadata(figures), ALL_INTERNALS: dg.MetadataValue.json(internals)}
+
+
+def _in_words(values: Mapping[str, Any]) -> str:
+    """What a sync has done, for a person, in Markdown. What is not known is left out."""
+    known = {name: value for name, value in values.items() if value is not None}
+    rows = [f"{known[f'sync/rows_{what}']:,} {what}" for what in ("read", "inserted", "updated", "deleted") if f"sync/rows_{what}" in known]
+    begun = f"**{known['sync/status']}**" + (f" by {known['sync/strategy']}" if "sync/strategy" in known else "")
+    items = {
+        "rows": ", ".join(rows),
+        "window": str(known.get("sync/range", "")),
+        "watermark": f"{known.get(PREVIOUS, 'none')} → {known.get(NEW, 'none')}" if NEW in values else "",
+    }
+    return "\n".join(
+        [
+            begun + (f", in {known['sync/seconds']:,.1f} s" if "sync/seconds" in known else ""),
+            "",
+            *(f"- {name}: {text}" for name, text in items.items() if text),
+            *(["", str(known["sync/message"])] if known.get("sync/message") else []),
+        ]
+    )
 
 
 def _as_metadata(value: Any) -> Any:
@@ -36,8 +69,9 @@ def _as_metadata(value: Any) -> Any:
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata values as plain Python values."""
-    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+    """The metadata values as plain Python values, whether a sync has recorded them one by one, as versions before did, or in one entry."""
+    values = {name: getattr(value, "value", value) for name, value in metadata.items()}
+    return {**(values.pop(ALL_INTERNALS, None) or {}), **values}
 
 
 def add_metadata_of_partitions(context: dg.OutputContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
@@ -28,6 +29,18 @@ class OneAssetJob(UnresolvedAssetJobDefinition):
 def one_asset_job(name: str, key: dg.AssetKey, description: str, tags: Mapping[str, str]) -> OneAssetJob:
     """The same job as ``dg.define_asset_job`` makes of these arguments."""
     return OneAssetJob(name, dg.AssetSelection.assets(key), description=description, tags=tags)
+
+
+def implicit_job(definitions: dg.Definitions, key: dg.AssetKey) -> dg.JobDefinition:
+    """Dagster's job of all assets, as far as it is about one of them, for a run in this process.
+
+    The whole job is resolved once. Its selection of one asset would walk through all of them again, as the repository's graph is made anew
+    each time that it is asked for.
+    """
+    whole = definitions.resolve_implicit_global_asset_job_def()
+    graph = whole.asset_layer.asset_graph.source_asset_graph
+    job = one_asset_job(IMPLICIT_ASSET_JOB_NAME, key, "", {}).resolve(graph, whole.executor_def, whole.resource_defs)
+    return job.with_logger_defs(whole.loggers)
 
 
 def _neighbours(graph: AssetGraph, selection: dg.AssetSelection) -> AssetGraph:

@@ -17,7 +17,7 @@ import dagster as dg
 from incremental_assets.core.container import Container
 from incremental_assets.core.stored_format import product_version
 from incremental_assets.dagster.event_log import INTERRUPTED, failure_of, is_interrupted
-from incremental_assets.dagster.run_origin import schedule_of, started_by
+from incremental_assets.dagster.run_tags import schedule_of, started_by
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows
 from incremental_assets.delta.run_operations import BegunOperation, RunOperations
 

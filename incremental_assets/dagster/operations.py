@@ -12,13 +12,12 @@ import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.catalog_asset import TAG
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 from incremental_assets.dagster.quality.evaluations import RETAINED
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
-from incremental_assets.dagster.run_origin import schedule_of, started_by
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, schedule_of, started_by, tag_of
 
 RESULTS = {
     dg.DagsterRunStatus.SUCCESS: "success",
@@ -103,7 +102,7 @@ def _operation(record: dg.RunRecord, events: Sequence[dg.DagsterEvent]) -> dict[
         "message": _message(events),
         "triggered_by": started_by(tags),
         "schedule": schedule_of(tags),
-        "of": tags.get(f"{TAG}container") or tags.get(f"{TAG}datastore") or _assets(run),
+        "of": tag_of(run, CONTAINER_TAG) or tag_of(run, DATASTORE_TAG) or _assets(run),
         "options": _options(run),
     }
 
@@ -115,7 +114,7 @@ def type_of(run: dg.DagsterRun) -> str:
     """
     word = run.job_name.partition("_")[0]
     by_job = {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "audit", "maintain") else "sync"
-    return run.tags.get(f"{TAG}operation") or by_job
+    return tag_of(run, OPERATION_TAG) or by_job
 
 
 def _assets(run: dg.DagsterRun) -> str | None:

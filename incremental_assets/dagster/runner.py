@@ -21,15 +21,17 @@ from incremental_assets.core.errors import ConfigurationError, ContainerMissing,
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.covered_partitions import is_written
-from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
+from incremental_assets.dagster.jobs import has_own_job, job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.metadata import in_one, line, plain
+from incremental_assets.dagster.one_asset_job import implicit_job
 from incremental_assets.dagster.operation_log import record_unplanned
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.retained_log import report_lost_without_run
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, STARTED_BY_TAG
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -196,8 +198,12 @@ class Runner:
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         """Executes one run, and makes its record from its events."""
         container = definition.container
-        job = self._definitions.resolve_job_def(job_name(definition))
-        ended = run_here(job, self._instance, run_config, {"incremental_assets/started_by": started_by, **tags})
+        key = container_key(container)
+        all_tags = {STARTED_BY_TAG: started_by, CONTAINER_TAG: container.label, **tags}
+        if has_own_job(definition):
+            ended = run_here(self._definitions.resolve_job_def(job_name(definition)), self._instance, run_config, all_tags)
+        else:
+            ended = run_here(implicit_job(self._definitions, key), self._instance, run_config, all_tags, {key})
         events, failure = ended.events, ended.failure
         common = {
             "mode": plan.request.mode.value,
@@ -206,7 +212,6 @@ class Runner:
             "seconds": ended.seconds,
         }
         watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
-        key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)
         if failure and not written:
@@ -214,16 +219,14 @@ class Runner:
         # Without a materialization nothing was written. The observation, if there is one, has the status and the message.
         if not written:
             seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
-            observed = next((one for one in seen if "sync/message" in one.metadata), None)
-            values = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            observed = next((values for values in (plain(one.metadata) for one in seen) if "sync/message" in values), None)
+            values = observed or {"sync/message": "nothing to do any more"}
             self._count(values)
             status, message = str(values.get("sync/status", "skipped")), str(values.get("sync/message", ""))
-            numbers = observed.metadata if observed else None
-            return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
+            return line(container.label, status, metadata=observed, message=message, watermark=watermark, **common)
         of_rows = [one for one in written if "file/refused" not in one.metadata and is_written(one.metadata)]
         keys = sorted(one.partition for one in of_rows if one.partition is not None)
-        metadata = max((m.metadata for m in written), key=len)
-        values = plain(metadata)
+        values = max((plain(one.metadata) for one in written), key=len)
         self._count(values)
         status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
         # The rows are in the lake. The run has failed because a blocking rule is broken, or because partitions were left out.
@@ -232,7 +235,7 @@ class Runner:
         elif checks is not None and (checks["failed"] or checks["errored"]):
             status, message = "warning", f"{message}; quality: {checks['message']}"
         partitions = _in_order(container.along_axis.cursor_type, keys)
-        return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
+        return line(container.label, status, metadata=values, partitions=partitions, message=message, checks=checks, **common)
 
     def _count(self, values: Mapping[str, Any]) -> None:
         """Takes the numbers of files from the metadata of a run's event."""

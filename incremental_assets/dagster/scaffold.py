@@ -1,10 +1,15 @@
-"""The files that ``incremental-assets init`` writes: a minimal dg project that works at once.
+"""The files of a new project and of a new datastore: those that ``incremental-assets init`` writes, a minimal dg project that works at
+once, and the one that ``dg scaffold defs incremental_assets.PostgresDatastore`` writes, in which two values are left to be filled in.
 
-Belongs here: the text of those files. Does not belong: anything that a project has to change afterwards.
+Belongs here: the text of those files. Does not belong: what is found out from a source (``new_datastore``).
 """
 
 import re
 from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster.components.component_scaffolding import scaffold_component
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.templates import render
@@ -62,6 +67,33 @@ attributes:
 
 Then: incremental-assets sync
 """
+
+
+_DATASTORE = """\
+# Fill in two values: the variable {variable}, in the file .env of the project or in the environment, and the schema.
+# Then the tables are loaded by: incremental-assets sync {name}
+type: {component}
+attributes:
+  name: {name}
+  url: "{{{{ env.{variable} }}}}"   # 1. {variable}=postgresql://user:password@host:5432/database
+  schema: public   # 2. the schema of the tables; each becomes an asset
+  identifiers: auto   # what tells new rows from old is found out, and used where it is proved; `incremental:` decides it
+  catalog: {{schedule: "7 * * * *"}}   # looks for new tables and columns
+"""
+
+
+class DatastoreScaffolder(dg.Scaffolder[Any]):
+    """Writes the ``defs.yaml`` of a PostgreSQL database for ``dg scaffold defs``. The datastore is called as its folder."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        if request.scaffold_format == "python":
+            scaffold_component(request)
+            return
+        file = request.target_path if request.append else request.target_path / "defs.yaml"
+        name = re.sub(r"\W+", "_", file.parent.name, flags=re.ASCII)
+        text = _DATASTORE.format(name=name, component=request.type_name, variable=f"{name.upper()}_URL")
+        with file.open("a" if request.append else "w", encoding="utf-8") as written:
+            written.write(f"---\n{text}" if request.append else text)
 
 
 def write_project(directory: Path) -> list[Path]:

@@ -7,10 +7,14 @@ it starts neither a run nor Spark, and the reason with its numbers is shown as t
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
 from incremental_assets.core.errors import ContainerMissing, SyncError
@@ -18,11 +22,9 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Action, Plan
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import (
-    CONTAINER_TAG,
     RANGE_START,
     RunLaunch,
     config_of,
-    is_sync,
     job_name,
     keep_learned,
     launch_of,
@@ -31,7 +33,8 @@ from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.operation_log import recorded_together
 from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import dagster_home, lake_root
+from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, tag_of
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 from incremental_assets.dagster.watermarks import newest_watermarks
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -67,6 +70,29 @@ def schedules_of(definition: ContainerDefinition) -> Sequence[str]:
     """The names of the schedules that sync the container: its own one, and its datastore's."""
     own = [_of_container(definition)] if definition.container.options.schedule else []
     return [*own, _of_datastore(definition.settings)] if definition.settings.schedule else own
+
+
+def schedules_shown(definition: ContainerDefinition) -> dg.MarkdownMetadataValue | None:
+    """The schedules that sync the container, for a person: name, cron, next tick and a link to the page in the UI; None if there are none.
+
+    The tick is the next one after the code location was loaded, which the text says: Dagster asks for metadata only then.
+    """
+    crons = [cron for cron in (definition.container.options.schedule, definition.settings.schedule) if cron]
+    now = datetime.now(timezone.utc).replace(second=0, microsecond=0)
+    location = quote(location_name(current_project()), safe="")
+    lines = [
+        f"[{name}](/locations/{location}/schedules/{name}): `{cron}` in UTC; the next tick after {now:%Y-%m-%d %H:%M}, when this was "
+        f"loaded, is {next_tick(cron, now):%Y-%m-%d %H:%M}"
+        for name, cron in zip(schedules_of(definition), crons, strict=True)
+    ]
+    return dg.MetadataValue.md("\n\n".join(lines)) if lines else None
+
+
+@lru_cache
+def next_tick(cron: str, now: datetime) -> datetime:
+    """When a schedule is due next after ``now``, both in UTC."""
+    # Of a moment that is a tick, the function gives this one.
+    return get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC").astimezone(timezone.utc)
 
 
 def _of_container(definition: ContainerDefinition) -> str:
@@ -129,8 +155,8 @@ class LookedUp:
 
     @classmethod
     def now(cls, instance: dg.DagsterInstance, definitions: Sequence[ContainerDefinition]) -> "LookedUp":
-        runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if CONTAINER_TAG in run.tags and is_sync(run)]
-        waiting = {run.tags[CONTAINER_TAG]: run.run_id for run in reversed(runs)}
+        runs = [(tag_of(run, CONTAINER_TAG), run) for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if is_sync(run)]
+        waiting = {label: run.run_id for label, run in reversed(runs) if label is not None}
         events = newest_watermarks(instance, [definition.container for definition in definitions])
         return cls(waiting, events, SlotCounts(definitions, lake_root()))
 

@@ -16,12 +16,13 @@ import dagster as dg
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.files import FileStamp, format_of
 from incremental_assets.core.globs import fixed_part, owner_of
-from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS, TAG
+from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.file_adapter import FileAdapter
-from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync, job_name
+from incremental_assets.dagster.jobs import job_name
 from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.project import lake_root
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, STARTED_BY_TAG, is_sync
 from incremental_assets.dagster.schedules import NotDue, at_work, launch_planned
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.definition import FileDefinition, FolderSettings
@@ -192,7 +193,7 @@ def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patte
     again = failed and latest is not None and time.time() - (latest.end_time or 0) > FIRST_AGAIN_SECONDS
     if not found.count or (str(found) == cursor and not again):
         return dg.SensorResult(skip_reason=f"{settings.name}: no file has come that belongs to no container", cursor=cursor)
-    return dg.SensorResult(run_requests=[dg.RunRequest(tags={f"{TAG}started_by": "files of no container"})], cursor=str(found))
+    return dg.SensorResult(run_requests=[dg.RunRequest(tags={STARTED_BY_TAG: "files of no container"})], cursor=str(found))
 
 
 @dataclasses.dataclass(frozen=True)

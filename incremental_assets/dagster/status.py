@@ -12,16 +12,16 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
-from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.core.looks import Looks, lag_seconds
-from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
 from incremental_assets.dagster.looks import looked_at
 from incremental_assets.dagster.operations import is_of_chosen_partitions, sync_of
 from incremental_assets.dagster.project import lake_root
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, runs_with
+from incremental_assets.dagster.schedules import next_tick
 from incremental_assets.dagster.watermarks import WatermarkEvent, held_back_since, newest_event, newest_events_with_watermark
 from incremental_assets.quality.records import LastAudit, Records
 
@@ -101,8 +101,7 @@ def _line(
 
 def _syncs(instance: dg.DagsterInstance, label: str) -> list[dg.RunRecord]:
     """The syncs among the container's newest runs, the newest first."""
-    found = instance.get_run_records(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=_RUNS)
-    return [record for record in found if is_sync(record.dagster_run)]
+    return [record for record in runs_with(instance, CONTAINER_TAG, label, _RUNS) if is_sync(record.dagster_run)]
 
 
 def _last_covered(syncs: Sequence[dg.RunRecord]) -> float | None:
@@ -141,6 +140,5 @@ def _held_back_seconds(
 def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:
     """When a schedule, the container's or its datastore's, is due next; None if neither has one."""
     crons = [cron for cron in (definition.container.options.schedule, definition.settings.schedule) if cron]
-    # Of a moment that is a tick, the function gives this one.
-    ticks = [get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC") for cron in crons]
-    return min(ticks).astimezone(timezone.utc).isoformat(timespec="seconds") if ticks else None
+    ticks = [next_tick(cron, now) for cron in crons]
+    return min(ticks).isoformat(timespec="seconds") if ticks else None

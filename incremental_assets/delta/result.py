@@ -28,6 +28,22 @@ WAY = "sync/way"
 NULL_ROWS = "sync/null_identifiers"
 """The metadata key of the number of rows in the source that have no identifier. It is there if the sync has read or refused them."""
 
+INTERNALS = (
+    "sync/status",
+    "sync/mode",
+    "sync/strategy",
+    "sync/range",
+    "sync/message",
+    "sync/row_security",
+    "sync/safety_lag",
+    "sync/safety_lag_reason",
+    WAY,
+    SIGNATURE,
+    HELD_BACK_BY,
+    LSN,
+)
+"""The metadata keys of values that are no figures. An event has them in one entry, and in its words what matters to a person."""
+
 
 @dataclass
 class SyncResult:

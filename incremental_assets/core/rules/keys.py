@@ -13,7 +13,7 @@ from pydantic import Field
 
 from incremental_assets.core.rules.declared import Declared
 from incremental_assets.core.rules.numbers import compared
-from incremental_assets.core.rules.rule import CountingRule, Measured, Names, Outcome, PartitionRule, expect_bounds
+from incremental_assets.core.rules.rule import CountingRule, Measured, Names, Outcome, PartitionRule, bounds_in_words, code, expect_bounds
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, family
 from incremental_assets.core.schema import Column
 
@@ -63,6 +63,14 @@ class Unique(CountingRule, GroupedRule):
         return self.scope is UniqueScope.TABLE
 
     @property
+    def is_by_partition(self) -> bool:
+        return not self.is_of_table
+
+    @property
+    def expected(self) -> str:
+        return f"No two rows{' of the table' if self.is_of_table else ''} have the same {code(*self.columns)}"
+
+    @property
     def broken_groups(self) -> str:
         return "again" if self.is_of_table else "n > 1"
 
@@ -82,6 +90,14 @@ class DistinctCount(GroupedRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_bounds(self.min, self.max)
+
+    @property
+    def is_by_partition(self) -> bool:
+        return True
+
+    @property
+    def expected(self) -> str:
+        return f"The number of different values of {code(*self.columns)} is {bounds_in_words(self.min, self.max)}"
 
     @property
     def number_of_groups(self) -> str:
@@ -106,6 +122,11 @@ class ExistsIn(CountingRule):
     @property
     def subject(self) -> Names:
         return (self.column, self.container, self.field)
+
+    @property
+    def expected(self) -> str:
+        which = "No" if self.is_broken_if_found else "Each"
+        return f"{which} value of {code(self.column)} is among those of {code(self.field)} in {code(self.container)}"
 
     def check(self, declared: Declared) -> None:
         super().check(declared)

@@ -12,7 +12,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from incremental_assets.core.rules.declared import Declared, NotDeclared
-from incremental_assets.core.rules.rule import Measured, Names, Number, Outcome, PartitionRule, Status, digest, expect_bounds
+from incremental_assets.core.rules.rule import (
+    Measured,
+    Names,
+    Number,
+    Outcome,
+    PartitionRule,
+    Status,
+    bounds_in_words,
+    code,
+    digest,
+    expect_bounds,
+)
 from incremental_assets.core.rules.sql import ScannedTable
 
 
@@ -21,6 +32,10 @@ class AggregateRule(PartitionRule):
     """A rule about an aggregate over the asserted rows of a partition. ``tolerance`` has no meaning for it."""
 
     aggregates: ClassVar[bool] = True
+
+    @property
+    def is_by_partition(self) -> bool:
+        return True
 
     def aggregate(self, table: ScannedTable) -> str:
         """The aggregate in Spark SQL. Raises RuleNotApplicable."""
@@ -50,6 +65,10 @@ class Sum(AggregateRule):
         super().__post_init__()
         expect_bounds(self.min, self.max)
 
+    @property
+    def expected(self) -> str:
+        return f"The sum of {code(self.column)} is {bounds_in_words(self.min, self.max)}"
+
     def aggregate(self, table: ScannedTable) -> str:
         number = table.number(self.column)
         # PostgreSQL returns numeric for a sum of bigint. Spark returns bigint, which a sum of large ids overflows.
@@ -76,6 +95,10 @@ class Metric(AggregateRule):
     @property
     def subject(self) -> Names:
         return (digest(self.expression),)
+
+    @property
+    def expected(self) -> str:
+        return f"{code(self.expression)} is {bounds_in_words(self.min, self.max)}"
 
     def aggregate(self, table: ScannedTable) -> str:
         return self.expression
@@ -113,6 +136,16 @@ class Change(AggregateRule):
         super().check(declared)
         if not declared.has_partitions:
             raise NotDeclared("it compares partitions, and the container has none: it needs an incremental identifier")
+
+    @property
+    def is_by_partition(self) -> bool:
+        return False  # its own words say so
+
+    @property
+    def expected(self) -> str:
+        what = "The number of rows" if self.expression is None else code(self.expression)
+        low, high = (None if bound is None else f"{100 * bound:+.6g} %" for bound in (self.min_change, self.max_change))
+        return f"{what} of a partition differs by {bounds_in_words(low, high)} from the mean of the {self.over} partitions before"
 
     @property
     def counts_rows(self) -> bool:
@@ -164,13 +197,6 @@ def within(value: Decimal | float | None, low: float | None, high: float | None)
     if isinstance(value, Decimal):
         low, high = (Decimal(repr(bound)) if isinstance(bound, float) else bound for bound in (low, high))  # pyright: ignore[reportAssignmentType]
     return value is None or ((low is None or value >= low) and (high is None or value <= high))
-
-
-def bounds_in_words(low: float | None, high: float | None) -> str:
-    """The bounds as text for a message. At least one of them must be given."""
-    if low is not None and high is not None:
-        return f"between {low:,} and {high:,}"
-    return f"at least {low:,}" if low is not None else f"at most {high:,}"
 
 
 def plain(value: Any) -> float | None:

@@ -196,6 +196,22 @@ class Rule:
             if value not in (None, {}, ()) and defaults.get(name, ...) != value
         }
 
+    @property
+    def expected(self) -> str:
+        """What the rule expects, in words, as the beginning of a sentence. Column names and SQL are Markdown code."""
+        raise NotImplementedError
+
+    @property
+    def is_by_partition(self) -> bool:
+        """Whether that is said of the rows of one partition together, and not of each row or of the table."""
+        return False
+
+    def sentence(self, is_partitioned: bool) -> str:
+        """What the rule expects, as one sentence for a person. ``is_partitioned``: whether the container has partitions."""
+        where = " in each partition" if is_partitioned and self.is_by_partition else ""
+        of = f", of the rows where {code(self.filter)}" if self.filter is not None else ""
+        return f"{self.expected}{where}{of}{_tolerance_in_words(self.tolerance)}."
+
     def check(self, declared: Declared) -> None:
         """Raises NotDeclared if the rule names something that the container does not have, or if its SQL cannot be parsed."""
         for name in self.columns_used:
@@ -270,3 +286,26 @@ def expect_bounds(low: Any, high: Any) -> None:
 def digest(text: str) -> str:
     """The first eight hexadecimal digits of the text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def code(*names: str) -> str:
+    """The names, or texts of SQL, as Markdown code, with commas and *and* between them."""
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def in_words(value: Any) -> str:
+    """A value of the YAML in a sentence: a number with commas between thousands, everything else as it is written."""
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def bounds_in_words(low: Any, high: Any) -> str:
+    """The bounds as text. At least one of them must be given."""
+    if low is not None and high is not None:
+        return f"between {in_words(low)} and {in_words(high)}"
+    return f"at least {in_words(low)}" if low is not None else f"at most {in_words(high)}"
+
+
+def _tolerance_in_words(tolerance: Number) -> str:
+    share = f"{100 * tolerance:.6g} % of the rows" if isinstance(tolerance, float) else f"{tolerance:,} rows"
+    return f"; {share} may break it" if tolerance else ""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.rules.declared import Declared, NotDeclared
-from incremental_assets.core.rules.rule import Outcome, Rule, Status
+from incremental_assets.core.rules.rule import Outcome, Rule, Status, code
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.core.spark_types import as_a_table_names_it, without_quotes
 
@@ -64,6 +64,11 @@ class ExpectedSchema(TableRule):
                     f"type {type_!r} of {column}: write it as Spark does: int, bigint, decimal(12,2), timestamp, array<string>"
                 )
 
+    @property
+    def expected(self) -> str:
+        columns = ", ".join(code(name) + (f" ({type_})" if type_ else "") for name, type_ in self.types.items())
+        return f"The table has the columns {columns}{', and no others' if self.only else ''}"
+
     def outcome(self, table: ScannedTable, answers: Sequence[Mapping[str, Any]]) -> Outcome:
         """The value is the number of differences."""
         have = {column.name.lower(): column for column in table.columns}
@@ -101,6 +106,11 @@ class Freshness(TableRule):
     def seconds(self) -> int:
         """``max_age`` in seconds."""
         return seconds_of("max_age", self.max_age)
+
+    @property
+    def expected(self) -> str:
+        by = "" if self.column is None else f" by {code(self.column)}"
+        return f"The newest row{by} is at most {self.max_age} old"
 
     def check(self, declared: Declared) -> None:
         super().check(declared)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from incremental_assets.core.rules.rule import CountingRule, Names, digest, expect_bounds
+from incremental_assets.core.rules.rule import CountingRule, Names, bounds_in_words, code, digest, expect_bounds, in_words
 from incremental_assets.core.rules.sql import ScannedTable, Value, between, constant, text
 from incremental_assets.core.spark_types import ATOMIC_TYPES
 
@@ -28,6 +28,8 @@ compares with the bounds of each range where there are ranges: 280 ns a text in 
 """
 URL = r"(https?|ftp)://[^\s/$.?#][^\s]*"
 """Regular expression, for Java and Python, that finds an http, https or ftp URL anywhere in a text."""
+_MOST_NAMED = 10
+"""How many values a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,10 @@ class NotNull(RowRule):
 
     rule: Literal["not_null"] = "not_null"
     columns: Annotated[Names, Field(min_length=1)]
+
+    @property
+    def expected(self) -> str:
+        return f"Each row has a value in {code(*self.columns)}"
 
     def condition(self, table: ScannedTable) -> str:
         return " AND ".join(f"{table.column(name)} IS NOT NULL" for name in self.columns)
@@ -70,6 +76,11 @@ class Between(RowRule):
         if given != wanted:
             raise ValueError(f"{self.rule} takes {' and '.join(wanted)}, and here is {' and '.join(given)}")
 
+    @property
+    def expected(self) -> str:
+        verb = "lies" if self.rule == "between" else "is"
+        return f"Each value of {code(self.column)} {verb} {bounds_in_words(self.min, self.max)}"
+
     def condition(self, table: ScannedTable) -> str:
         low, high = (None if bound is None else table.constant(self.column, bound) for bound in (self.min, self.max))
         return between(table.column(self.column), low, high)
@@ -84,6 +95,16 @@ class Operator(str, Enum):
     AT_MOST = "<="
     GREATER = ">"
     AT_LEAST = ">="
+
+
+_OPERATOR_IN_WORDS = {
+    Operator.EQUAL: "equal to",
+    Operator.NOT_EQUAL: "not equal to",
+    Operator.LESS: "less than",
+    Operator.AT_MOST: "at most",
+    Operator.GREATER: "greater than",
+    Operator.AT_LEAST: "at least",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +130,11 @@ class Compare(RowRule):
     def subject(self) -> Names:
         return (self.column, self.operator.name.lower(), self.field if self.field is not None else str(self.value))
 
+    @property
+    def expected(self) -> str:
+        other = code(self.field) if self.field is not None else in_words(self.value)
+        return f"In each row, {code(self.column)} is {_OPERATOR_IN_WORDS[self.operator]} {other}"
+
     def condition(self, table: ScannedTable) -> str:
         if self.field is not None:
             other = table.other(self.field, than=self.column)
@@ -131,6 +157,10 @@ class Length(RowRule):
         super().__post_init__()
         expect_bounds(self.min, self.max)
 
+    @property
+    def expected(self) -> str:
+        return f"The length of each value of {code(self.column)} is {bounds_in_words(self.min, self.max)}"
+
     def condition(self, table: ScannedTable) -> str:
         column = table.column(self.column)
         low, high = (None if bound is None else constant(bound) for bound in (self.min, self.max))
@@ -152,6 +182,10 @@ class MatchesPattern(RowRule):
     column: str
     pattern: str
 
+    @property
+    def expected(self) -> str:
+        return f"Each value of {code(self.column)} matches the pattern {code(self.pattern)}"
+
     def condition(self, table: ScannedTable) -> str:
         return f"cast({table.column(self.column)} AS string) RLIKE {text(self.pattern)}"
 
@@ -163,6 +197,11 @@ class ExpectedValues(RowRule):
     rule: Literal["expected_values"] = "expected_values"
     column: str
     values: Annotated[tuple[Value, ...], Field(min_length=1)]
+
+    @property
+    def expected(self) -> str:
+        named, more = ", ".join(map(in_words, self.values[:_MOST_NAMED])), len(self.values) - _MOST_NAMED
+        return f"Each value of {code(self.column)} is one of {named}{f' and {more:,} others' if more > 0 else ''}"
 
     def condition(self, table: ScannedTable) -> str:
         return f"{table.column(self.column)} IN ({', '.join(table.constant(self.column, value) for value in self.values)})"
@@ -182,6 +221,10 @@ class IsType(RowRule):
         if not re.fullmatch(r"[a-z_]+(\(\d+(,\s*\d+)?\))?", self.type) or self.type.partition("(")[0] not in ATOMIC_TYPES:
             raise ValueError(f"type {self.type!r}: write it as Spark does: int, bigint, double, decimal(12,2), date, timestamp, boolean")
 
+    @property
+    def expected(self) -> str:
+        return f"Each value of {code(self.column)} can be read as {code(self.type)}"
+
     def condition(self, table: ScannedTable) -> str:
         column = table.column(self.column)
         return f"({column} IS NULL OR try_cast({column} AS {self.type}) IS NOT NULL)"
@@ -194,6 +237,10 @@ class NotInFuture(RowRule):
     rule: Literal["not_in_future"] = "not_in_future"
     column: str
 
+    @property
+    def expected(self) -> str:
+        return f"No value of {code(self.column)} lies in the future"
+
     def condition(self, table: ScannedTable) -> str:
         return f"{table.column(self.column)} <= {table.moment(self.column, table.now)}"
 
@@ -205,6 +252,11 @@ class Sign(RowRule):
     rule: Literal["positive", "not_negative"]
     column: str
 
+    @property
+    def expected(self) -> str:
+        which, where = ("Each", "above") if self.rule == "positive" else ("No", "below")
+        return f"{which} value of {code(self.column)} is {where} zero"
+
     def condition(self, table: ScannedTable) -> str:
         return f"{table.number(self.column)} {'>' if self.rule == 'positive' else '>='} 0"
 
@@ -215,6 +267,11 @@ class Contains(RowRule):
 
     rule: Literal["contains_email", "contains_url"]
     column: str
+
+    @property
+    def expected(self) -> str:
+        what = "an e-mail address" if self.rule == "contains_email" else "an http, https or ftp URL"
+        return f"Each value of {code(self.column)} contains {what}"
 
     def condition(self, table: ScannedTable) -> str:
         return f"cast({table.column(self.column)} AS string) RLIKE {text(EMAIL if self.rule == 'contains_email' else URL)}"
@@ -230,6 +287,10 @@ class Expression(RowRule):
     @property
     def subject(self) -> Names:
         return (digest(self.expression),)
+
+    @property
+    def expected(self) -> str:
+        return f"No row makes {code(self.expression)} false"
 
     def condition(self, table: ScannedTable) -> str:
         return self.expression

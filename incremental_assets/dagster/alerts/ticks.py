@@ -21,7 +21,7 @@ from dagster._core.storage.tags import SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 from dagster._utils.schedules import schedule_execution_time_iterator
 
 from incremental_assets.dagster.alerts.problems import Problem, Severity, as_line, duration, moment
-from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, tag_of
 
 _RUNS = 20
 """How many of a schedule's newest runs are looked at."""
@@ -186,7 +186,7 @@ def _failed_runs(instance: dg.DagsterInstance, name: str, due: float) -> tuple[P
     Failed syncs of containers are left out: each of them is a problem of its container.
     """
     found = instance.get_run_records(dg.RunsFilter(tags={SCHEDULE_NAME_TAG: name}), limit=_RUNS)
-    runs = [one for one in found if not (CONTAINER_TAG in one.dagster_run.tags and is_sync(one.dagster_run))]
+    runs = [one for one in found if not (tag_of(one.dagster_run, CONTAINER_TAG) and is_sync(one.dagster_run))]
     if not runs:
         return None, False
     newest = runs[0].dagster_run

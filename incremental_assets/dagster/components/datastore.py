@@ -19,6 +19,7 @@ from pydantic import Field
 
 from incremental_assets.catalog.definition import CatalogSettings, ContainerDefinition
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.assets import container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
@@ -65,6 +66,25 @@ def checked_days(datastore: str, days: int | None) -> int | None:
     if days is not None and days < 1:
         raise ConfigurationError(f"{datastore}: keep_days is {days}; it is at least 1, or null, which keeps everything for ever.")
     return days
+
+
+def checked_duration(label: str, what: str, text: str | None) -> int | None:
+    """A duration such as ``36 hours``, in seconds; None: none is set. ``label``, ``what``: the container and the attribute, for messages.
+
+    Raises ConfigurationError where it is none.
+    """
+    try:
+        return None if text is None else seconds_of(what, text)
+    except ValueError as error:
+        raise ConfigurationError(f"{label}: {error}.") from error
+
+
+def freshness_of(label: str, text: str | None) -> int | None:
+    """The attribute ``freshness`` of a container in seconds, of which Dagster wants at least 60. Raises ConfigurationError."""
+    seconds = checked_duration(label, "freshness", text)
+    if seconds is not None and seconds < 60:
+        raise ConfigurationError(f"{label}: freshness is {text}; it is at least 1 minute.")
+    return seconds
 
 
 CATALOG_RESOLVER = dg.Resolver(

@@ -30,6 +30,7 @@ from incremental_assets.dagster.components.datastore import (
     CatalogEntry,
     DatastoreComponent,
     checked_days,
+    freshness_of,
     local_state,
     maintenance_cron,
     run_limit,
@@ -85,6 +86,9 @@ class FilesEntry(QualityEntry):
         default="auto", description="whether rows are marked as deleted in their files, which some readers do not understand"
     )
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
+    freshness: str | None = Field(
+        default=None, description="Dagster's freshness policy fails where nothing was written for so long, such as 36 hours; default: none"
+    )
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -283,6 +287,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
             schedule=checked_cron(label, "schedule", entry.schedule),
             engine=entry.engine or defaults.container.engine,
             deletion_vectors=None if entry.deletion_vectors == "auto" else entry.deletion_vectors,
+            freshness=freshness_of(label, entry.freshness),
             owners=tuple(entry.owners),
             tags=entry.tags,
             checks=rules_of(label, entry),

@@ -19,6 +19,7 @@ from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import RowSecurity
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.tables import TableDatastore
+from incremental_assets.dagster.scaffold import DatastoreScaffolder
 from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.dialect import PostgresDialect
@@ -29,6 +30,7 @@ from incremental_assets.databases.postgres.introspect import PostgresCatalog
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
 
 
+@dg.scaffold_with(DatastoreScaffolder)
 @dataclass(kw_only=True)
 class PostgresDatastore(TableDatastore, dg.Resolvable):
     """A PostgreSQL schema whose tables and views are kept in step as Delta tables, one partitioned asset each.

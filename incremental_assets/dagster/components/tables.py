@@ -18,7 +18,6 @@ from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
-from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it
 from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
 from incremental_assets.core.zones import expect_zone
@@ -29,6 +28,8 @@ from incremental_assets.dagster.components.datastore import (
     CatalogEntry,
     DatastoreComponent,
     checked_days,
+    checked_duration,
+    freshness_of,
     local_state,
     maintenance_cron,
     run_limit,
@@ -110,6 +111,9 @@ class ContainerEntry(QualityEntry):
     )
     every: str | None = Field(default=None, description="from one read of what is read whole to the next; default: each sync")
     inherited: Inherited | None = Field(default=None, description="a table that others inherit from: only its own rows, or include theirs")
+    freshness: str | None = Field(
+        default=None, description="Dagster's freshness policy fails where nothing was written for so long, such as 36 hours; default: none"
+    )
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -271,10 +275,8 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     values["metadata"] = metadata_settings_of(entry.metadata)
     values |= scans_of(f"{datastore}/{table}", entry)
     values |= _deletes(f"{datastore}/{table}", entry)
-    try:
-        values["every"] = None if entry.every is None else seconds_of("every", entry.every)
-    except ValueError as error:
-        raise ConfigurationError(f"{datastore}/{table}: {error}.") from error
+    values["freshness"] = freshness_of(f"{datastore}/{table}", entry.freshness)
+    values["every"] = checked_duration(f"{datastore}/{table}", "every", entry.every)
     values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)
@@ -284,11 +286,8 @@ def _deletes(label: str, entry: ContainerEntry) -> dict[str, Any]:
     """The options of one entry that are about deleted rows. ``label``: the container's name, for messages. Raises ConfigurationError."""
     if entry.deletes is None and (entry.deletes_every is not None or entry.max_deleted_share is not None):
         raise ConfigurationError(f"{label}: deletes_every and max_deleted_share belong to deletes: sweep or deletes: soft; add it.")
-    try:
-        every = EVERY_SECONDS if entry.deletes_every is None else seconds_of("deletes_every", entry.deletes_every)
-    except ValueError as error:
-        raise ConfigurationError(f"{label}: {error}.") from error
+    every = checked_duration(label, "deletes_every", entry.deletes_every)
     share = MOST_SHARE if entry.max_deleted_share is None else entry.max_deleted_share
     if not 0 <= share <= 1:
         raise ConfigurationError(f"{label}: max_deleted_share is {share:g}; it is a number between 0 and 1: 0.05 means 5 percent.")
-    return {"deletes": entry.deletes, "deletes_every": every, "max_deleted_share": share}
+    return {"deletes": entry.deletes, "deletes_every": EVERY_SECONDS if every is None else every, "max_deleted_share": share}

@@ -18,13 +18,13 @@ from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.event_log import asset_events_of
-from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import COMPLETE, RETAINED, enforce, log_evaluations, repeat_complete, repeat_retained
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
-from incremental_assets.dagster.run_origin import started_by
+from incremental_assets.dagster.run_tags import started_by, tags_of
 from incremental_assets.delta.result import NULL_ROWS
 from incremental_assets.delta.scope import LakeScope
 
@@ -108,7 +108,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
 
 
 def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """The job that scans the container without a sync.
+    """The job of a container that has a ``scan`` of its own: it scans without a sync.
 
     It consists of an op: a job that selects asset checks has no partitions, so that no partition could be chosen in the UI.
     """
@@ -121,20 +121,13 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        def report(summary: ScanSummary) -> None:
-            log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
-
-        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, report)
-        if summary is None:
-            context.log.info(f"{container.label}: there is no table yet; sync it first")
-            return
-        enforce(definition, summary)
+        scan_alone(context, definition, config)
 
     @dg.job(
         name=scan_job_name(definition),
         partitions_def=partitions_definition(definition),
         description=f"Scan of {container.label}: its rules are asked of a partition, of what is new, or of all rows.",
-        tags={CONTAINER_TAG: container.label, "incremental_assets/operation": "scan", "incremental_assets/datastore": container.datastore},
+        tags=tags_of(definition, "scan"),
     )
     def job() -> None:
         scan()
@@ -143,6 +136,20 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
 
 
 # ------------------------------------------------------------------ one scan in a run
+def scan_alone(context: dg.OpExecutionContext, definition: ContainerDefinition, config: ScanConfig) -> None:
+    """Scans the container, in a run that does not sync it."""
+
+    def report(summary: ScanSummary) -> None:
+        log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
+
+    container = definition.container
+    summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, report)
+    if summary is None:
+        context.log.info(f"{container.label}: there is no table yet; sync it first")
+        return
+    enforce(definition, summary)
+
+
 def _scan(
     context: dg.OpExecutionContext,
     definition: ContainerDefinition,
@@ -228,7 +235,9 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
 def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
     """The Dagster spec of the check of one rule."""
     container: Container = definition.container
+    partitions_def = partitions_definition(definition)
     words = {name: value for name, value in rule.words().items() if name not in ("rule", "name", "description")}
+    technical = json.dumps(words, ensure_ascii=False, default=str)
     metadata: dict[str, Any] = {"quality/rule": rule.rule, "quality/severity": rule.severity.value}
     if rule.owner is not None:
         metadata["quality/owner"] = rule.owner
@@ -240,10 +249,10 @@ def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
         return dg.AssetCheckSpec(
             rule.id,
             asset=container_key(container),
-            description=rule.description or f"{rule.rule}: {json.dumps(words, ensure_ascii=False, default=str)}",
+            description=f"{rule.description or rule.sentence(partitions_def is not None)}\n\n{rule.rule}: {technical}",
             blocking=rule.blocking,
             metadata=metadata,
-            partitions_def=partitions_definition(definition),
+            partitions_def=partitions_def,
         )
 
 

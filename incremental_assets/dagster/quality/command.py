@@ -9,7 +9,7 @@ import datetime
 import getpass
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,9 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.partitions import PARTITION, expect_files, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
-from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
-from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.dagster.quality.request import ScanMode, not_configured, threshold
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
+from incremental_assets.dagster.run_tags import STARTED_BY_TAG, tags_of
 from incremental_assets.dagster.runs.ordinary_run import EndedRun, run_here
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
@@ -97,16 +96,31 @@ def scan_lines(
 
 
 def _run(
-    definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance, started_by: str
+    definitions: dg.Definitions,
+    definition: ContainerDefinition,
+    what: str,
+    summary: str,
+    config: dict[str, Any],
+    instance: dg.DagsterInstance,
+    started_by: str,
 ) -> tuple[EndedRun, dict[str, Any] | None]:
-    """Runs a scan or profile job in this process. Returns the run and its summary; None where it recorded none.
+    """Runs the job of the datastore that scans or profiles, for this container, in this process. Returns the run and its summary; None
+    where it recorded none.
 
-    ``summary``: the metadata key of the summary in the run's events. Raises KeyboardInterrupt when the run was interrupted.
+    ``what``: ``scan`` or ``profile``. ``summary``: the metadata key of the summary in the run's events. Raises KeyboardInterrupt when the
+    run was interrupted.
     """
     keys = config.get("partitions", ())
-    tags = {"incremental_assets/started_by": started_by, **({PARTITION: keys[0]} if len(keys) == 1 else {})}
-    ended = run_here(definitions.resolve_job_def(job), instance, {"ops": {op: {"config": config}}}, tags)
+    tags = {**tags_of(definition, what), STARTED_BY_TAG: started_by, **({PARTITION: keys[0]} if len(keys) == 1 else {})}
+    job, run_config = run_alone(definition, what, config)
+    ended = run_here(definitions.resolve_job_def(job), instance, run_config, tags)
     return ended, summary_in(ended.events, summary)
+
+
+def run_alone(definition: ContainerDefinition, what: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The job of the datastore and its run config by which one container is scanned, profiled or audited. ``what``: which of these."""
+    name = encode_name(definition.container.datastore)
+    return f"{what}_{name}", {"ops": {f"{name}_{what}": {"config": {"container": definition.container.name, **config}}}}
 
 
 def _scanned(
@@ -117,7 +131,7 @@ def _scanned(
     The status is ``failed`` where a rule of severity error is broken or could not be evaluated, or where the run failed; ``warning`` where
     this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
     """
-    ran, recorded = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance, started_by)
+    ran, recorded = _run(definitions, definition, "scan", SUMMARY, config, instance, started_by)
     if recorded is None:
         status = "failed" if ran.failure else "skipped"
         return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=ran.seconds)
@@ -135,8 +149,7 @@ def profile_lines(
     """
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, options.config(d, instance)) for d in chosen]:
-        job, op = profile_job_name(definition), profile_op_name(definition)
-        ran, recorded = _run(definitions, job, op, PROFILE_SUMMARY, config, instance, options.started_by)
+        ran, recorded = _run(definitions, definition, "profile", PROFILE_SUMMARY, config, instance, options.started_by)
         status = "failed" if ran.failure else "skipped" if recorded is None else "profiled"
         numbers = {name: (recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
         message = ran.failure or (recorded or {}).get("message") or NO_TABLE

@@ -4,9 +4,12 @@ Belongs here: the path, for the code that writes the page and the code that link
 (``quality.profile.page``).
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import dagster as dg
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.names import file_name
@@ -15,16 +18,23 @@ from incremental_assets.delta.folders import QUALITY_FOLDER
 
 PAGE = "profile/page"
 """The metadata key of the link to the page."""
+PROFILES = "/incremental_assets/profiles"
+"""The path in the UI below which there are the pages, by datastore and container."""
 
 
-def page_path(lake: str, container: Container) -> Path:
-    """The path of the container's page.
+def page_path(lake: str, key_path: Sequence[str]) -> Path:
+    """The path of the page of the container with this key path.
 
     It lies with the datastore's quality tables, or in Dagster's home where the lake is not a local folder.
     """
     local = urlsplit(lake).scheme in ("", "file")
-    root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
-    return root / "pages" / file_name(container.key_path, ".html")
+    root = Path(lake.removeprefix("file://")) / key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
+    return root / "pages" / file_name(key_path, ".html")
+
+
+def page_link(container: Container) -> dg.UrlMetadataValue:
+    """The link to the page, which this package's webserver answers (``web.webserver``)."""
+    return dg.MetadataValue.url(f"{PROFILES}/{'/'.join(container.key_path)}")
 
 
 def remove_page(lake: str, container: Container, before: datetime) -> None:
@@ -32,6 +42,6 @@ def remove_page(lake: str, container: Container, before: datetime) -> None:
 
     It shows values of rows, and ``keep_days`` limits how long these are kept. The next profile writes a new page.
     """
-    page = page_path(lake, container)
+    page = page_path(lake, container.key_path)
     if page.exists() and page.stat().st_mtime < before.timestamp():
         page.unlink(missing_ok=True)

@@ -19,15 +19,16 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.rules.sql import ScannedTable
-from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, scan_origin
-from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.quality.pages import PAGE, page_link, page_path
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
+from incremental_assets.dagster.run_tags import tags_of
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
@@ -54,8 +55,25 @@ def profile_op_name(definition: ContainerDefinition) -> str:
     return f"{op_name(definition)}__profile"
 
 
+def profile_alone(context: dg.OpExecutionContext, definition: ContainerDefinition, config: ScanConfig) -> None:
+    """Profiles the container in this run, and logs its observation."""
+    label = definition.container.label
+    request = request_of(context, config, definition)
+    try:
+        result = _profile(context, definition, request)
+    except BaseException:
+        context.resources.lake.interrupt()
+        raise
+    if result is None:
+        context.log.info(f"{label}: there is no table yet; sync it first")
+        return
+    context.log.info(f"{label}: {result['message']}")
+    key = container_key(definition.container)
+    context.log_event(dg.AssetObservation(key, description=result["message"], metadata=_metadata(result, page_link(definition.container))))
+
+
 def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """The job that profiles a partition, the partitions from a threshold on, or all rows of the container."""
+    """The job of a container that has a ``profile`` of its own."""
     container = definition.container
 
     @dg.op(
@@ -66,28 +84,13 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Counts and measures the columns of {container.label}.",
     )
     def profile(context: dg.OpExecutionContext) -> None:
-        """Runs one profile and logs its observation."""
-        request = request_of(context, ScanConfig(**context.op_config), definition)
-        try:
-            result = _profile(context, definition, request)
-        except BaseException:
-            context.resources.lake.interrupt()
-            raise
-        if result is None:
-            context.log.info(f"{container.label}: there is no table yet; sync it first")
-            return
-        context.log.info(f"{container.label}: {result['message']}")
-        context.log_event(dg.AssetObservation(container_key(container), description=result["message"], metadata=_metadata(result)))
+        profile_alone(context, definition, ScanConfig(**context.op_config))
 
     @dg.job(
         name=profile_job_name(definition),
         partitions_def=partitions_definition(definition),
         description=f"Profile of {container.label}: counts, bounds, quantiles, frequent values of each column.",
-        tags={
-            CONTAINER_TAG: container.label,
-            "incremental_assets/operation": OperationType.PROFILE.value,
-            "incremental_assets/datastore": container.datastore,
-        },
+        tags=tags_of(definition, OperationType.PROFILE.value),
     )
     def job() -> None:
         profile()
@@ -137,7 +140,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             )
             merged = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, context.instance))
             in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None
-            page = page_path(scope.lake, container)
+            page = page_path(scope.lake, container.key_path)
             message = _write_page(page, container, merged, refreshed, in_table)
             after = scanned_after(container, head, scan_scope, before)
             read = sum(refreshed.rows.values())
@@ -211,15 +214,15 @@ def _write_page(page: Path, container: Container, merged: Profile | None, refres
     return ". ".join([read, *notes, *([] if has_plots() else [PLOTS_MISSING])])
 
 
-def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of the observation that reports the profile."""
+def _metadata(result: Mapping[str, Any], link: dg.UrlMetadataValue) -> dict[str, Any]:
+    """The metadata of the observation that reports the profile. ``link``: to its page."""
     columns = result["columns"]
     names = list(columns[0]) if columns else ["column"]
     records = [dg.TableRecord({name: "" if one[name] is None else one[name] for name in names}) for one in columns]
     return {
         "profile/columns": dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names])),
         "profile/rows": dg.MetadataValue.int(result["rows_profiled"]),
-        **({} if result["page"] is None else {PAGE: dg.MetadataValue.path(result["page"])}),
+        **({} if result["page"] is None else {PAGE: link}),
         PROFILE_SUMMARY: dg.MetadataValue.json({name: value for name, value in result.items() if name != "columns"}),
     }
 

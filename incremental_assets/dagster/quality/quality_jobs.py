@@ -7,7 +7,6 @@ A job over a datastore consists of ops, as the job that syncs it does: each cont
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from typing import Any
 
 import dagster as dg
@@ -15,39 +14,37 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import RegularScan
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import DATASTORE_TAG
+from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, named, regular_schedule
 from incremental_assets.dagster.project import current_project
-from incremental_assets.dagster.quality.asset_checks import LooksConfig, scan_job_name, scan_op_name
+from incremental_assets.dagster.quality.asset_checks import LooksConfig, ScanConfig, scan_alone, scan_job, scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines, scan_lines
-from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
+from incremental_assets.dagster.quality.profiles import profile_alone, profile_job, profile_job_name, profile_op_name
+from incremental_assets.dagster.run_tags import DATASTORE_TAG, OPERATION_TAG
 
 
-class Looks(str, Enum):
-    """Which rows are looked at, in the run config: what is new of containers that have an identifier, or all rows."""
+class DatastoreScanConfig(ScanConfig):
+    """The run config of a scan or profile of a datastore.
 
-    incremental = "incremental"
-    full = "full"
+    ``container``: the name of the only container that is looked at, by this run itself, to which the other options apply. Left out, all
+    are, each by a run of its own: with ``looks`` of ``full`` at all rows, else at what is new where they have an identifier.
+    """
 
-
-class DatastoreScanConfig(dg.Config):
-    """The run config of a scan or profile of all containers of a datastore."""
-
-    looks: Looks = Looks.incremental
+    container: str | None = None
 
 
 Lines = Callable[[dg.Definitions, Sequence[ContainerDefinition], ScanOptions, dg.DagsterInstance], Iterator[dict[str, Any]]]
+LookAlone = Callable[[dg.OpExecutionContext, ContainerDefinition, ScanConfig], None]
 
 
 def scan_op(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.OpDefinition:
-    """The op that scans all containers of a datastore which have rules. It fails if a rule of severity error is broken."""
+    """The op that scans all containers of a datastore which have rules, or one. It fails if a rule of severity error is broken."""
     with_rules = [one for one in definitions if one.container.options.checks]
-    return _op(settings, "scan", f"Asks the rules of all containers of {settings.name}.", with_rules, scan_lines)
+    return _op(settings, "scan", f"Asks the rules of the containers of {settings.name}.", with_rules, scan_lines, scan_alone)
 
 
 def profile_op(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.OpDefinition:
-    """The op that profiles all containers of a datastore."""
-    return _op(settings, "profile", f"Profiles all containers of {settings.name}.", definitions, profile_lines)
+    """The op that profiles all containers of a datastore, or one."""
+    return _op(settings, "profile", f"Profiles the containers of {settings.name}.", definitions, profile_lines, profile_alone)
 
 
 def quality_jobs(settings: Settings, definitions: Sequence[ContainerDefinition], sync: dg.OpDefinition) -> list[dg.JobDefinition]:
@@ -58,11 +55,13 @@ def quality_jobs(settings: Settings, definitions: Sequence[ContainerDefinition],
     name, scan, profile = encode_name(settings.name), scan_op(settings, definitions), profile_op(settings, definitions)
     tags = {DATASTORE_TAG: settings.name}
 
-    @dg.job(name=f"scan_{name}", description=f"Scans all containers of {settings.name} that have rules.", tags=tags)
+    @dg.job(name=f"scan_{name}", description=f"Scans the containers of {settings.name}, or one.", tags={**tags, OPERATION_TAG: "scan"})
     def scan_all() -> None:
         scan()
 
-    @dg.job(name=f"profile_{name}", description=f"Profiles all containers of {settings.name}.", tags=tags)
+    @dg.job(
+        name=f"profile_{name}", description=f"Profiles the containers of {settings.name}, or one.", tags={**tags, OPERATION_TAG: "profile"}
+    )
     def profile_all() -> None:
         profile()
 
@@ -73,15 +72,26 @@ def quality_jobs(settings: Settings, definitions: Sequence[ContainerDefinition],
     return [scan_all, profile_all, every]
 
 
-def _op(settings: Settings, what: str, description: str, definitions: Sequence[ContainerDefinition], lines: Lines) -> dg.OpDefinition:
+def _op(
+    settings: Settings,
+    what: str,
+    description: str,
+    definitions: Sequence[ContainerDefinition],
+    lines: Lines,
+    look_alone: LookAlone,
+) -> dg.OpDefinition:
     @dg.op(
         name=f"{encode_name(settings.name)}_{what}",
         ins={"start": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
         description=description,
     )
     def op(context: dg.OpExecutionContext, config: DatastoreScanConfig) -> None:
-        _look(context, definitions, config.looks is Looks.full, lines)
+        if config.container is None:
+            _look(context, definitions, config.looks is LooksConfig.full, lines)
+        else:
+            look_alone(context, named(settings, definitions, config.container), config)
 
     return op
 
@@ -104,7 +114,14 @@ def _look(context: dg.OpExecutionContext, definitions: Sequence[ContainerDefinit
         raise dg.Failure("; ".join(failed), allow_retries=False)
 
 
-# ---------------------------------------------------------------------- schedules
+# ---------------------------------------------------------------------- what containers have of their own
+def quality_jobs_of(definition: ContainerDefinition) -> list[dg.JobDefinition]:
+    """The jobs of a container's own scans and profiles, which their schedules start."""
+    options = definition.container.options
+    jobs = [profile_job(definition)] if options.profile is not None else []
+    return [*jobs, scan_job(definition)] if options.scan is not None and options.checks else jobs
+
+
 def quality_schedules(definition: ContainerDefinition) -> list[dg.ScheduleDefinition]:
     """The schedules of a container's own scans and profiles. They are switched on by default."""
     options = definition.container.options

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +66,14 @@ class EndedRun:
     seconds: float
 
 
-def run_here(job: dg.JobDefinition, instance: dg.DagsterInstance, run_config: Mapping[str, Any], tags: Mapping[str, str]) -> EndedRun:
-    """Executes the job as a run in this process.
+def run_here(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    run_config: Mapping[str, Any],
+    tags: Mapping[str, str],
+    assets: Set[dg.AssetKey] | None = None,
+) -> EndedRun:
+    """Executes the job as a run in this process. ``assets``: those of Dagster's job of all assets that the run is about.
 
     It must be called in the main thread, because it is interrupted by signals. A run has failed, too, where *Terminate* was pressed in the
     UI, and where it took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces this tag for its own runs only. Raises
@@ -77,7 +83,7 @@ def run_here(job: dg.JobDefinition, instance: dg.DagsterInstance, run_config: Ma
     events: Sequence[dg.DagsterEvent] = ()
     failure = error = ""
     try:
-        events = _execute(job, instance, run_id, {**run_config, "loggers": {BRIEF_LOGGER: {}}}, tags)
+        events = _execute(job, instance, run_id, {**run_config, "loggers": {BRIEF_LOGGER: {}}}, tags, assets)
     except (_RunTerminated, dg.DagsterError) as trouble:
         failure = str(trouble)
     if is_interrupted(events):
@@ -96,7 +102,12 @@ def run_here(job: dg.JobDefinition, instance: dg.DagsterInstance, run_config: Ma
 
 
 def _execute(
-    job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, run_config: Mapping[str, Any], tags: Mapping[str, str]
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    run_id: str,
+    run_config: Mapping[str, Any],
+    tags: Mapping[str, str],
+    assets: Set[dg.AssetKey] | None,
 ) -> Sequence[dg.DagsterEvent]:
     """Executes the run and returns its events. Raises DagsterError where it cannot begin, and _RunTerminated."""
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location_name(current_project())), REPOSITORY)
@@ -105,6 +116,7 @@ def _execute(
         run_id=run_id,
         run_config=run_config,
         tags={**job.run_tags, **tags},
+        asset_selection=assets,
         remote_job_origin=RemoteJobOrigin(repository, job.name),
     )
     limit = run.tags.get(MAX_RUNTIME_SECONDS_TAG)

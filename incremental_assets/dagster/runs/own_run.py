@@ -13,7 +13,8 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from incremental_assets.core.names import decode_name, encode_name
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, JOBS_OF_A_CONTAINER, JOBS_OF_A_DATASTORE
+from incremental_assets.dagster.jobs import JOBS_OF_A_CONTAINER, JOBS_OF_A_DATASTORE
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, tag_of
 
 _LOADER = ("dagster._grpc.impl", "core_execute_run")
 """The module and the name of the function of Dagster that a run's process executes: it loads the project, and then carries out the run."""
@@ -42,19 +43,20 @@ def _callers() -> Iterator[FrameType]:
 def containers_of(run: dg.DagsterRun) -> frozenset[str] | None:
     """The labels (``datastore/container``) of those containers whose definitions the run needs; None: that cannot be told, or all.
 
-    A run needs its own container, one of a whole datastore none: it starts runs of its own. Whether the labels are those of containers is
-    for the caller to find out (``is_served``): an asset of the project's own may have a key like theirs.
+    A run needs its own container. One of a datastore's job needs none: it starts runs of its own, or looks at a table without its asset.
+    Whether the labels are those of containers is for the caller to find out (``is_served``): an asset of the project's own may have a key
+    like theirs.
     """
     if run.job_name == IMPLICIT_ASSET_JOB_NAME:
         paths = [key.path for key in _selected(run)]
         fits = bool(paths) and all(len(path) == 2 for path in paths)
         return frozenset("/".join(map(decode_name, path)) for path in paths) if fits else None
-    label, datastore = run.tags.get(CONTAINER_TAG), run.tags.get(DATASTORE_TAG)
+    label, datastore = tag_of(run, CONTAINER_TAG), tag_of(run, DATASTORE_TAG)
+    if datastore is not None and run.job_name in {f"{job}_{encode_name(datastore)}" for job in JOBS_OF_A_DATASTORE}:
+        return frozenset()
     if label is not None:
         op = "__".join(map(encode_name, label.split("/", 1)))
         return frozenset([label]) if run.job_name in {f"{job}_{op}" for job in JOBS_OF_A_CONTAINER} else None
-    if datastore is not None and run.job_name in {f"{job}_{encode_name(datastore)}" for job in JOBS_OF_A_DATASTORE}:
-        return frozenset()
     return None
 
 

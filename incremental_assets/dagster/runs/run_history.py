@@ -20,7 +20,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from incremental_assets.catalog.definition import Settings
-from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG
+from incremental_assets.dagster.run_tags import datastore_of
 from incremental_assets.dagster.watermarks import runs_with_watermark
 
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -70,7 +70,7 @@ def _old_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.Dag
 
 def _is_of(run: dg.DagsterRun, datastore: str, keys: Collection[dg.AssetKey]) -> bool:
     """Whether the run belongs to the datastore, by its tags, or by its asset selection where it has none of these tags."""
-    named = run.tags.get(DATASTORE_TAG) or run.tags.get(CONTAINER_TAG, "").partition("/")[0]
+    named = datastore_of(run)
     if named:
         return named == datastore
     chosen = run.asset_selection

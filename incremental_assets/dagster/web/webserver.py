@@ -1,10 +1,12 @@
-"""Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, and reloading after each catalog.
+"""Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, reloading after each catalog, and
+with the pages of profiles.
 
 Belongs here: what is added to Dagster's own webserver, which keeps its options. Does not belong: who starts it (``serve``,
 ``dev_services``).
 """
 
 import logging
+import re
 import threading
 import time
 from pathlib import Path
@@ -14,8 +16,12 @@ import dagster_webserver.cli as dagster_webserver
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster.components.utils.project_paths import get_local_defs_state_dir
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
-from incremental_assets.dagster.project import current_project, location_name
+from incremental_assets.dagster.project import current_project, lake_root, location_name
+from incremental_assets.dagster.quality.pages import PROFILES, page_path
 from incremental_assets.dagster.web.web_guard import guard
 
 RELOAD_SECONDS = 2.0
@@ -29,10 +35,26 @@ def main() -> None:
 
     def app(context: WorkspaceProcessContext, *args: Any, **kwargs: Any) -> Starlette:
         threading.Thread(target=_reload_after_catalogs, args=(current_project(), context), daemon=True).start()
-        return guard(dagsters(context, *args, **kwargs))
+        made = dagsters(context, *args, **kwargs)
+        made.router.routes.insert(0, Route(f"{PROFILES}/{{datastore}}/{{container}}", profile))
+        return guard(made)
 
     dagster_webserver.create_app_from_workspace_process_context = app  # pyright: ignore[reportPrivateImportUsage]
     dagster_webserver.main()
+
+
+def profile(request: Request) -> Response:
+    """The page with the profile of a container, which is named as the folder of its table.
+
+    The page has values of the source, and scripts that draw them. It is shown as if it came from elsewhere, so that it may use nothing of
+    the UI's, whatever is in it.
+    """
+    names = request.path_params["datastore"], request.path_params["container"]
+    page = page_path(lake_root(), names) if all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names) else None
+    if page is None or not page.is_file():
+        where = "" if page is None else f" at {page} on the machine of this webserver"
+        return PlainTextResponse(f"There is no profile of {'/'.join(names)}{where}.", status_code=404)
+    return HTMLResponse(page.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "sandbox allow-scripts"})
 
 
 def _reload_after_catalogs(project: Path, context: WorkspaceProcessContext) -> None:
