@@ -157,18 +157,17 @@ def test_the_page_lists_what_is_open_now_and_stores_an_event_only_where_that_has
         report(instance, "alerts", {}, "")
         over, listed, before = pages(instance)
     assert over == before == "Nothing is wrong."
-    row = listed.splitlines()[2]
-    assert row.startswith(r"| failure | shop/flights: between\_seats: 2 rows, e.g. seats = 0 (id 276), in 2026-01-01 | 20"), row
-    assert row.endswith("| [open](https://dagster.example.com/assets/shop/flights?view=checks&checkDetail=between_seats) |"), row
+    text = r"- **failure**: shop/flights: between\_seats: 2 rows, e.g. seats = 0 (id 276), in 2026-01-01, since 20"
+    link = " [look](https://dagster.example.com/assets/shop/flights?view=checks&checkDetail=between_seats)"
+    assert listed.startswith(text) and listed.endswith(link) and len(listed.splitlines()) == 1, listed
 
 
 def test_names_of_a_source_are_no_markup_of_the_page(shop: Project) -> None:
     """Anybody who can name a table, or write a row, could show a link or a row that looks like ours."""
     with shop.instance() as instance:
-        report(instance, "alerts", found("a|b\n| failure | <img src=x> [sign in](http://evil.example) `x` | |").problems, "")
+        report(instance, "alerts", found("a\n- **failure**: <img src=x> [sign in](http://evil.example) `x` | |").problems, "")
         (page,) = pages(instance)
-    assert len(page.splitlines()) == 3
-    assert r"a\|b\\n\| failure \| \<img src=x\> \[sign in\](http://evil.example) \`x\` \| \|" in page.splitlines()[2]
+    assert page == r"- **failure**: a\\n- \*\*failure\*\*: \<img src=x\> \[sign in\](http://evil.example) \`x\` \| \|"
 
 
 # ---------------------------------------------------------------------- without apprise

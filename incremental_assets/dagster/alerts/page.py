@@ -14,13 +14,13 @@ from collections.abc import Mapping
 import dagster as dg
 
 from incremental_assets.core.shown_text import on_one_line
-from incremental_assets.dagster.alerts.problems import Problem, Severity, asset_page, moment
+from incremental_assets.dagster.alerts.problems import Problem, Severity, asset_page
 
 OPEN, _NUMBER, _DIGEST = "alerts/open", "alerts/number", "alerts/digest"
 """The metadata keys of the page, of the number of problems, and of a digest by which two pages are compared."""
 _AGAIN_SECONDS = 3600
-_MOST_ROWS = 500
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~#&!]")
+_MOST_LINES = 500
+_MARKUP, _ESCAPED = re.compile(r"[\\`*_\[\]<>|~#&!]"), r"\\\g<0>"
 
 
 def page_asset(name: str) -> dg.AssetSpec:
@@ -57,17 +57,17 @@ def report(instance: dg.DagsterInstance, name: str, problems: Mapping[str, Probl
 
 
 def markdown(problems: Mapping[str, Problem], base_url: str) -> str:
-    """The page: a table of the problems, failures first. Names and messages of a source are no markup in it."""
+    """The page: a list of the problems, failures first. Names and messages of a source are no markup in it."""
     if not problems:
         return "Nothing is wrong."
     ordered = sorted(problems.values(), key=lambda one: (one.severity is not Severity.FAILURE, one.text))
-    rows = [_row(one, base_url) for one in ordered[:_MOST_ROWS]]
-    more = [f"\nand {len(ordered) - _MOST_ROWS:,} more: `incremental-assets alerts`"] if len(ordered) > _MOST_ROWS else []
-    return "\n".join(["| | what | since | |", "| --- | --- | --- | --- |", *rows, *more])
+    lines = [_line(one, base_url) for one in ordered[:_MOST_LINES]]
+    if len(ordered) > _MOST_LINES:
+        lines.append(f"- and {len(ordered) - _MOST_LINES:,} more: incremental-assets alerts")
+    return "\n".join(lines)
 
 
-def _row(one: Problem, base_url: str) -> str:
-    what = _MARKUP.sub(r"\\\g<0>", on_one_line(f"{one.text}. {one.remedy}" if one.remedy else one.text))
-    since = "" if one.since is None else moment(one.since)
-    link = f"[open]({base_url}{one.link})" if one.link else ""
-    return f"| {one.severity.value} | {what} | {since} | {link} |"
+def _line(one: Problem, base_url: str) -> str:
+    # The UI shows the page in a narrow column, in which a table would be all line breaks.
+    link = f" [look]({base_url}{one.link})" if one.link else ""
+    return f"- **{one.severity.value}**: {_MARKUP.sub(_ESCAPED, on_one_line(one.in_words))}{link}"
