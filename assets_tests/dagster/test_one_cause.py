@@ -87,6 +87,14 @@ def test_another_cause_is_another_message() -> None:
     assert message is not None and message.body == "failure: shop/t2: the last sync has failed: the disk is full"
 
 
+def test_retries_of_all_do_not_end_the_problem_of_all() -> None:
+    """While all containers are tried again, nobody knows whether the source is back."""
+    on, running = frozenset({Severity.FAILURE}), {"result": "running"}
+    _, known = news(None, of(AWAY, AWAY), on)
+    message, known = news(known, of(running, running), on)
+    assert message is None and known.problems
+
+
 def test_an_open_transaction_that_holds_back_many_watermarks_is_one_problem() -> None:
     held, other = {"held_back_seconds": 7500}, {**HOLDER, "pid": 8, "since": "2026-03-01T11:00:00+00:00"}
     found = of({**held, "held_back_by": [other, HOLDER]}, {**held, "held_back_by": [HOLDER]}, {**held, "held_back_by": [other]})
