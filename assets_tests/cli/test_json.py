@@ -21,7 +21,7 @@ from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
 from incremental_assets.dagster.alerts.problems import Problem
 from incremental_assets.dagster.alerts.problems import Severity as AlertSeverity
-from incremental_assets.dagster.current_problems import _record
+from incremental_assets.dagster.current_problems import CurrentProblem
 from incremental_assets.dagster.defs_files import YamlPlace
 from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.metadata import as_metadata, line
@@ -117,7 +117,7 @@ def test_a_line_of_status_has_the_documented_fields(folder: Callable[..., Folder
 
 
 def test_a_line_of_alerts_has_the_documented_fields() -> None:
-    same("alerts", _record("shop/orders sync", Problem(AlertSeverity.FAILURE, "shop/orders: the last sync has failed")))
+    same("alerts", CurrentProblem("shop/orders sync", Problem(AlertSeverity.FAILURE, "shop/orders: the last sync has failed")).record)
 
 
 def test_a_line_of_check_has_the_documented_fields(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 
+_GONE = SerializableErrorInfo("the source is gone", [], None)
+
 
 def _origin(name: str) -> RemoteInstigatorOrigin:
     target = LoadableTargetOrigin(executable_path="python", module_name="definitions")
@@ -39,12 +41,18 @@ def switch_off(instance: dg.DagsterInstance, name: str) -> None:
 
 
 def record_tick(
-    instance: dg.DagsterInstance, name: str, at: float, status: TickStatus = TickStatus.SKIPPED, *, is_schedule: bool = True
+    instance: dg.DagsterInstance,
+    name: str,
+    at: float,
+    status: TickStatus = TickStatus.SKIPPED,
+    *,
+    is_schedule: bool = True,
+    error: SerializableErrorInfo = _GONE,
 ) -> None:
-    """Records a tick."""
+    """Records a tick. ``error``: of one that has failed."""
     selector = InstigatorSelector(location_name="definitions", repository_name="__repository__", name=name).get_id()
     kind = InstigatorType.SCHEDULE if is_schedule else InstigatorType.SENSOR
     ended = at if status is not TickStatus.STARTED else None
-    error = SerializableErrorInfo("the source is gone", [], None) if status is TickStatus.FAILURE else None
-    tick = TickData(_origin(name).get_id(), name, kind, status, at, selector_id=selector, end_timestamp=ended, error=error)
+    why = error if status is TickStatus.FAILURE else None
+    tick = TickData(_origin(name).get_id(), name, kind, status, at, selector_id=selector, end_timestamp=ended, error=why)
     instance.create_tick(tick)

@@ -45,6 +45,7 @@ HOLDER = {"pid": 7, "user": "app", "application": "import", "since": "2026-03-01
 RECORD = {
     "container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5,
     "looked_at": "2026-03-01T10:00:00+00:00", "watermark": "2026-03-01", "held_back_seconds": 5, "held_back_by": [HOLDER],
+    "blocked_by": None, "failing_since": None, "synced_at": None, "audited_at": None,
 }  # fmt: skip
 
 
@@ -98,15 +99,15 @@ def found(*texts: str, severity: Severity = Severity.FAILURE, undecided: tuple[s
     ],
 )
 def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity: Severity) -> None:
-    seen = found_in([{**RECORD, **changed}], [], LIMITS)
+    seen = found_in([{**RECORD, **changed}], LIMITS)
     assert {name: one.severity for name, one in seen.problems.items()} == {key: severity}
     assert all("\n" not in one.text and one.text.startswith("shop/orders: ") for one in seen.problems.values())
-    assert not found_in([RECORD], [], LIMITS).problems
+    assert not found_in([RECORD], LIMITS).problems
 
 
 def late(*lags: int | None, **changed: Any) -> Found:
     """What is found of containers that are so far behind."""
-    return found_in([{**RECORD, "container": f"shop/t{n}", "lag_seconds": lag, **changed} for n, lag in enumerate(lags)], [], LIMITS)
+    return found_in([{**RECORD, "container": f"shop/t{n}", "lag_seconds": lag, **changed} for n, lag in enumerate(lags)], LIMITS)
 
 
 def test_containers_that_are_all_late_are_one_problem() -> None:
@@ -115,14 +116,16 @@ def test_containers_that_are_all_late_are_one_problem() -> None:
     assert late(101, None, 101).problems.keys() == {"shop lag"}, "one that was never synced is not late"
     assert late(101, 5, 101).problems.keys() == {"shop/t0 lag", "shop/t2 lag"} and late(101).problems.keys() == {"shop/t0 lag"}
     assert late(101, 101, result="missing").problems.keys() == {"shop/t0 sync", "shop/t1 sync"}
-    two = found_in([{**RECORD, "container": f"{store}/t", "lag_seconds": 101} for store in ("shop", "books")], [], LIMITS)
+    two = found_in([{**RECORD, "container": f"{store}/t", "lag_seconds": 101} for store in ("shop", "books")], LIMITS)
     assert two.problems.keys() == {"shop/t lag", "books/t lag"}
 
 
 def test_a_container_is_not_said_to_be_well_because_the_others_are_late_too() -> None:
     """The containers of a datastore become late one after the other. "over" would mean that somebody need not look any more."""
     first, known = news(None, late(101, 5), ALL)
-    assert first is not None and first.body.startswith("warning: shop/t0: the lake is 101 s behind the source, which was last looked at ")
+    assert first is not None and first.body.startswith(
+        "warning: shop/t0: the lake is 1 min 41 s behind the source, which was last looked at "
+    )
     then, known = news(known, late(200, 101), ALL)
     assert then is not None and then.body.startswith("warning: shop: all of its 2 containers are behind") and "over: " not in then.body
     assert news(known, late(300, 201), ALL)[0] is None
@@ -132,18 +135,18 @@ def test_a_container_is_not_said_to_be_well_because_the_others_are_late_too() ->
 
 def test_a_retry_does_not_end_a_problem() -> None:
     """While a sync runs again, nobody knows whether it will fail. To say that the problem is over would be a false relief each time."""
-    _, known = news(None, found_in([{**RECORD, "result": "failure"}], [], LIMITS), ALL)
+    _, known = news(None, found_in([{**RECORD, "result": "failure"}], LIMITS), ALL)
     for result in ("queued", "running", "aborted"):
-        message, known = news(known, found_in([{**RECORD, "result": result}], [], LIMITS), ALL)
+        message, known = news(known, found_in([{**RECORD, "result": result}], LIMITS), ALL)
         assert message is None and "shop/orders sync" in known.problems
-    message, _ = news(known, found_in([RECORD], [], LIMITS), ALL)
+    message, _ = news(known, found_in([RECORD], LIMITS), ALL)
     assert message is not None and message.body.startswith("over: shop/orders: the last sync has failed") and "synced: " in message.body
 
 
 def test_success_is_reported_once_for_each_sync_and_only_if_asked_for() -> None:
-    _, known = news(None, found_in([RECORD], [], LIMITS), ALL)
-    assert news(known, found_in([RECORD], [], LIMITS), ALL)[0] is None
-    after = found_in([{**RECORD, "run_id": "r2"}], [], LIMITS)
+    _, known = news(None, found_in([RECORD], LIMITS), ALL)
+    assert news(known, found_in([RECORD], LIMITS), ALL)[0] is None
+    after = found_in([{**RECORD, "run_id": "r2"}], LIMITS)
     assert news(known, after, frozenset({Severity.FAILURE}))[0] is None
     message, _ = news(known, after, ALL)
     assert message is not None and (message.severity, message.body) == (Severity.SUCCESS, "synced: shop/orders: read")
@@ -225,7 +228,7 @@ def test_names_of_a_source_are_neither_markup_nor_lines_of_a_message(hook: Hook)
     """Anybody who can connect to the source, or name a table, could send the team a link or a problem that looks like ours."""
     holder = {**HOLDER, "application": '<a href="http://evil.example">sign in</a>\nover: all is well\r\nBcc: evil@example.com'}
     seen = found_in(
-        [{**RECORD, "container": "shop/a\nfailure: \x1b[2Jb\u202ec", "held_back_seconds": 500, "held_back_by": [holder]}], [], LIMITS
+        [{**RECORD, "container": "shop/a\nfailure: \x1b[2Jb\u202ec", "held_back_seconds": 500, "held_back_by": [holder]}], LIMITS
     )
     tick(Settings("alerts", (hook.url,), ALL), None, seen)
     envelope, mail = mailed(seen)
@@ -270,7 +273,7 @@ def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Proje
     assert looked() == ""
     shop.execute("insert into orders values (2, '2026-01-06', -1)")
     shop.one("orders")
-    assert looked() == "warning: shop/orders: 1 open anomalies" and looked() == ""
+    assert looked().startswith("warning: shop/orders: min_total: 1 row, e.g. total = -1 (id 2), in 2026-01-01, since 2") and looked() == ""
     shop.execute("alter table orders rename to hidden")
     shop.one("orders", ok=False, stale=True)
     assert looked().startswith("failure: shop/orders: it is gone from the source") and looked() == ""
@@ -391,6 +394,7 @@ def test_what_the_role_may_not_see_is_held_back_since_the_first_sync_in_a_row(sh
         ({"to": ["json://localhost"], "every_seconds": 1}, "every_seconds is at least"),
         ({"to": ["json://localhost"], "max_held_back_seconds": -1}, "max_held_back_seconds cannot be negative"),
         ({"to": ["json://localhost"], "name": "a b"}, "in the name of a sensor"),
+        ({"to": ["json://localhost"], "base_url": "dagster.example.com"}, "base_url is 'dagster.example.com'; write an address"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_project_loads(wrong: dict[str, Any], what: str) -> None:

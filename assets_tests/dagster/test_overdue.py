@@ -71,7 +71,7 @@ def test_a_sensor_that_is_not_evaluated_any_more_is_overdue(instance: dg.Dagster
     switch_on(instance, "files", NOW - DAY)
     record_tick(instance, "files", NOW - HOUR - 29, is_schedule=False)
     assert overdue(instance) == {}
-    assert "the sensor is evaluated every 30 s, and is overdue by 2 hours" in overdue(instance, NOW + HOUR + 2)["overdue files"]
+    assert "the sensor is evaluated every 30 s, and is overdue by 2 h;" in overdue(instance, NOW + HOUR + 2)["overdue files"]
 
 
 def test_a_tick_that_does_not_end_is_overdue(instance: dg.DagsterInstance) -> None:
@@ -111,6 +111,17 @@ def test_a_schedule_whose_runs_fail_is_overdue_when_the_next_one_should_have_suc
     ended(dg.DagsterRunStatus.STARTED)
     problems, undecided = tick_problems(instance, expected, HOUR, last + 2 * HOUR)
     assert not problems and undecided == {"overdue nightly"}
+
+
+def test_a_tick_that_is_at_work_does_not_end_the_problem_of_the_one_before(instance: dg.DagsterInstance) -> None:
+    """A tick takes up to a minute: each look in it would say that the problem is over, and the next one that it has begun."""
+    switch_on(instance, "files", NOW - DAY)
+    record_tick(instance, "files", NOW - 60, TickStatus.FAILURE, is_schedule=False)
+    problems, _ = tick_problems(instance, EXPECTED, HOUR, NOW)
+    assert problems["tick files"].text == "files: its last tick has failed: the source is gone"
+    record_tick(instance, "files", NOW - 5, TickStatus.STARTED, is_schedule=False)
+    problems, undecided = tick_problems(instance, EXPECTED, HOUR, NOW)
+    assert not problems and undecided == {"tick files"}
 
 
 # ---------------------------------------------------------------------- the daemon

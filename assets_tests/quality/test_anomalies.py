@@ -13,6 +13,7 @@ import pytest
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, findings_of, fingerprint, scanned_places_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
+from incremental_assets.core.rules.values import Between
 
 SHOP, RULE = "shop/orders", "not_null_price"
 ANN = "ann"
@@ -190,6 +191,26 @@ def test_failed_rows_with_a_key_are_findings_and_the_others_count_for_their_part
     assert all((f.rule, f.message, f.severity) == (RULE, "of the scan", Severity.ERROR) for f in findings_of(verdicts, rows))
     assert [f.key for f in findings_of([verdict("a", failed=2)], rows)] == [key(1)]
     assert [(f.key, f.rows) for f in findings_of([verdict("z", failed=0)], rows)] == [(None, 0)]  # failed is failed
+
+
+def test_a_finding_has_the_value_of_its_row_only_where_values_may_be_shown() -> None:
+    """Without a value, somebody has to query the table to see what is wrong; with one, `samples: false` would be broken."""
+    rule = Between(name=RULE, column="seats", min=1, max=600)
+    rows = [FailedRow("a", key(1), '{"id":1,"seats":0}', (RULE,)), FailedRow("a", None, '{"id":2,"seats":-7}', (RULE,))]
+    verdicts = [verdict("a", failed=2)]
+    assert [(one.key, one.value) for one in findings_of(verdicts, rows, {RULE: rule})] == [(key(1), "seats = 0"), (None, "seats = -7")]
+    assert [one.value for one in findings_of(verdicts, rows)] == [None, None]
+
+
+def test_a_value_that_must_not_be_kept_any_more_leaves_an_open_anomaly() -> None:
+    """Somebody has set `samples: false`, as values must not be shown: those that are known already would be shown as long as it is open."""
+    known = Known().scan(replace(found(), value="seats = 0"))
+    (one,) = known.values()
+    assert one.value == "seats = 0"
+    (one,) = known.scan(found(), now=20).values()
+    assert (one.value, one.state, one.first_seen) == (None, State.ACTIVE, 10)
+    known.scan(found(), now=30)
+    assert not known.changed, "each scan would write a row"
 
 
 def test_a_rule_that_could_not_be_evaluated_resolves_nothing() -> None:

@@ -242,5 +242,5 @@ def anomalies(
         print_table(
             "anomalies",
             records,
-            ("id", "container", "rule", "partition", "key", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
+            ("id", "container", "rule", "partition", "key", "value", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
         )

@@ -112,9 +112,9 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
         problems = problems_now(loaded, instance)
     for one in problems:
         if as_json:
-            out(one)
+            out(one.record)
         else:
-            line(f"{one['severity']}: {one['text']}" + (f". {one['remedy']}" if one["remedy"] else ""))
+            line(one.line)
     if not problems and sys.stderr.isatty():  # cron sends whatever is printed by mail
         say("nothing is wrong")
     raise typer.Exit(1 if problems else 0)

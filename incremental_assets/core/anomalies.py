@@ -18,7 +18,8 @@ from enum import Enum
 from types import MappingProxyType
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
+from incremental_assets.core.rules.examples import value_of
+from incremental_assets.core.rules.rule import FailedRow, Rule, Severity, Status, Verdict
 
 
 class State(str, Enum):
@@ -46,9 +47,11 @@ class Anomaly:
     ``id``: see ``fingerprint``. ``container``: the label of the container (``shop/orders``). ``rule``: the id of the rule. ``partition``:
     the key of the partition in which it was last found; None for rows without identifier, containers without partitions, and rules about
     the table. ``key``: JSON of the row's key; None if the anomaly belongs to the partition. ``rows``: the number of failed rows that it
-    stands for; None for a rule about a number. ``message`` and ``rows`` come from the scan that opened, reopened or moved it.
-    ``first_seen`` and ``changed_at``: microseconds since 1970 UTC. ``changed_by``: ``scan <operation id>``, or the name of a person.
-    ``comment``: the comment of that person. ``operation``: the id of the scan that made this change; None if a person made it.
+    stands for; None for a rule about a number. ``value``: what its row has in the columns of the rule (``seats = 0``), or one of the rows
+    of its partition; None where the container keeps no samples. ``message``, ``rows`` and ``value`` come from the scan that opened,
+    reopened or moved it. ``first_seen`` and ``changed_at``: microseconds since 1970 UTC. ``changed_by``: ``scan <operation id>``, or the
+    name of a person. ``comment``: the comment of that person. ``operation``: the id of the scan that made this change; None if a person
+    made it.
     """
 
     id: str
@@ -65,6 +68,7 @@ class Anomaly:
     changed_by: str
     comment: str | None = None
     operation: str | None = None
+    value: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -76,7 +80,7 @@ class Finding:
     """A broken rule that a scan found, for one row or for one partition.
 
     ``key``: JSON of the row's key. If it is None, the finding is about the partition: about its failed rows that no finding with a key
-    stands for, or about a number. ``rows``: how many failed rows it stands for; None for a rule about a number.
+    stands for, or about a number. ``rows``: how many failed rows it stands for; None for a rule about a number. ``value``: see ``Anomaly``.
     """
 
     rule: str
@@ -85,6 +89,7 @@ class Finding:
     rows: int | None
     message: str
     severity: Severity
+    value: str | None = None
 
 
 MOST_OPEN_KEYS = 10_000
@@ -111,26 +116,38 @@ def scanned_places_of(verdicts: Iterable[Verdict]) -> set[Place]:
     return {(v.rule, v.partition) for v in verdicts if v.status in (Status.PASSED, Status.FAILED)}
 
 
-def findings_of(verdicts: Iterable[Verdict], failed_rows: Iterable[FailedRow]) -> list[Finding]:
+def findings_of(
+    verdicts: Iterable[Verdict], failed_rows: Iterable[FailedRow], rules: Mapping[str, Rule] = MappingProxyType({})
+) -> list[Finding]:
     """The findings of each failed verdict: one for each key among the recorded failed rows, and one for all other failed rows.
 
     The latter has no key. It stands for rows without a key, for rows beyond the number that a scan keeps, or for a number.
+
+    ``rules``: by their ids, those of which findings have the values of their rows.
     """
     with_key: dict[Place, dict[str, int]] = {}
+    first: dict[tuple[str, str | None, str | None], str] = {}
     for row in failed_rows:
-        if row.key is not None:
-            for rule in row.rules:
+        for rule in row.rules:
+            first.setdefault((rule, row.partition, row.key), row.row)
+            if row.key is not None:
                 keys = with_key.setdefault((rule, row.partition), {})
                 keys[row.key] = keys.get(row.key, 0) + 1
+
+    def finding(v: Verdict, key: str | None, rows: int | None) -> Finding:
+        rule, row = rules.get(v.rule), first.get((v.rule, v.partition, key))
+        value = None if rule is None or row is None else value_of(rule, row)
+        return Finding(v.rule, v.partition, key, rows, v.message, v.severity, value)
+
     found: list[Finding] = []
     for v in verdicts:
         if v.status is not Status.FAILED:
             continue
         keys = with_key.get((v.rule, v.partition), {})
-        found.extend(Finding(v.rule, v.partition, key, rows, v.message, v.severity) for key, rows in keys.items())
+        found.extend(finding(v, key, rows) for key, rows in keys.items())
         rest = None if v.failed is None else v.failed - sum(keys.values())
         if rest is None or rest > 0 or not keys:
-            found.append(Finding(v.rule, v.partition, None, rest, v.message, v.severity))
+            found.append(finding(v, None, rest))
     return found
 
 
@@ -194,17 +211,19 @@ def after_scan(
         if old is None:
             new = Anomaly(
                 identity, container, f.rule, f.partition, f.key, f.rows, f.message, f.severity, State.ACTIVE,
-                first_seen=now, changed_at=now, changed_by=by, operation=operation,
+                first_seen=now, changed_at=now, changed_by=by, operation=operation, value=f.value,
             )  # fmt: skip
             changed.append(new)
             continue
-        # An open anomaly gets a new record only if its partition or its severity has changed; else every scan would write one.
-        if old.state is State.DISCARDED or (old.is_open and (old.partition, old.severity) == (f.partition, f.severity)):
+        # An open anomaly gets a new record only if its partition or its severity has changed, or if its value is not to be kept any more;
+        # else every scan would write one.
+        same = (old.partition, old.severity) == (f.partition, f.severity) and (old.value is None or f.value is not None)
+        if old.state is State.DISCARDED or (old.is_open and same):
             continue
         state = old.state if old.is_open else State.ACTIVE
         comment = old.comment if old.is_open else None  # the comment explains the state, so it stays as long as the state does
-        seen = replace(old, partition=f.partition, rows=f.rows, message=f.message, severity=f.severity, state=state, comment=comment)
-        changed.append(_stamped(seen, old, by, now, operation))
+        new = {name: getattr(f, name) for name in ("partition", "rows", "message", "severity", "value")}
+        changed.append(_stamped(replace(old, **new, state=state, comment=comment), old, by, now, operation))
     if resolve:
         for identity, old in known.items():
             place = (old.rule, old.partition if old.key is None else moved.get(old.key, old.partition))

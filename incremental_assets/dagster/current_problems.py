@@ -1,4 +1,4 @@
-"""All that is wrong now, looked for from outside of Dagster's daemon: the records of ``incremental-assets alerts``.
+"""All that is wrong now, looked for from outside of Dagster's daemon: what is shown by ``incremental-assets alerts``.
 
 Belongs here: the look of a process that is no sensor, which sees, too, that the daemon is down; ``status`` says that as well. Does not
 belong: what else is a problem (``dagster.alerts``), and the output on a terminal (``cli.status``).
@@ -6,7 +6,8 @@ belong: what else is a problem (``dagster.alerts``), and the output on a termina
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
 from typing import Any
 
 import dagster as dg
@@ -24,6 +25,39 @@ from incremental_assets.files.definition import FileDefinition
 
 QUIET_SECONDS = 300
 """For how long the daemon may give no sign of life. It gives one every 30 seconds."""
+
+
+@dataclass(frozen=True)
+class CurrentProblem:
+    """A problem with its key. ``base_url``: where Dagster's UI is; None if that is not known."""
+
+    key: str
+    problem: Problem
+    base_url: str | None = None
+
+    @property
+    def link(self) -> str | None:
+        """The address of a page of the UI about it."""
+        return f"{self.base_url}{self.problem.link}" if self.base_url is not None and self.problem.link else None
+
+    @property
+    def line(self) -> str:
+        """The problem as a person reads it."""
+        return f"{self.problem.severity.value}: {self.problem.in_words}" + (f" {self.link}" if self.link else "")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The problem with the fields of ``alerts --json``."""
+        one = self.problem
+        since = None if one.since is None else datetime.fromtimestamp(one.since, timezone.utc).isoformat(timespec="seconds")
+        return {
+            "problem": self.key,
+            "severity": one.severity.value,
+            "text": one.text,
+            "since": since,
+            "remedy": one.remedy,
+            "link": self.link,
+        }
 
 
 def missing_daemon(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: float | None = None) -> str | None:
@@ -44,8 +78,8 @@ def _are_switched_on(instance: dg.DagsterInstance, chosen: Sequence[ContainerDef
     return any(by_hand.get(statuses[name], on) if name in statuses else on for name, on in names.items())
 
 
-def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: float | None = None) -> list[dict[str, Any]]:
-    """One record for each problem, failures first. What counts is what the project's ``Alerts`` say; without one, their defaults.
+def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: float | None = None) -> list[CurrentProblem]:
+    """The problems, failures first. What counts is what the project's ``Alerts`` say; without one, their defaults.
 
     ``now``: in seconds since 1970 UTC; None: the clock's. Raises ConfigurationError.
     """
@@ -53,18 +87,15 @@ def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: floa
     alerts = project.components_of(Alerts)
     chosen = [one for datastore in project.datastores for one in datastore.definitions]
     expected = Expected.of(project.definitions(chosen).get_repository_def())
-    found = look(instance, chosen, _strictest([one.limits() for one in alerts]), expected, at)
-    problems = dict(found.problems)
-    daemon = daemon_problem(instance, QUIET_SECONDS, at)
-    if daemon is not None and (expected.schedules or expected.sensors):
-        # Nothing is evaluated while the daemon is down: that each schedule is overdue says nothing more.
-        problems = {"daemon": daemon, **{key: one for key, one in problems.items() if key not in expected.overdue_keys()}}
+    daemon = daemon_problem(instance, QUIET_SECONDS, at) if expected.schedules or expected.sensors else None
+    # Nothing is evaluated while the daemon is down: that each schedule is overdue, and each container late, says nothing more.
+    limits = _strictest([one.limits() for one in alerts])
+    problems = dict(look(instance, chosen, limits, expected, at, daemon_is_down=daemon is not None).problems)
+    if daemon is not None:
+        problems["daemon"] = daemon
     ordered = sorted(problems.items(), key=lambda item: (item[1].severity is not Severity.FAILURE, item[0] != "daemon", item[1].text))
-    return [_record(key, one) for key, one in ordered]
-
-
-def _record(key: str, problem: Problem) -> dict[str, Any]:
-    return {"problem": key, "severity": problem.severity.value, "text": problem.text, "remedy": problem.remedy}
+    base_url = next((url for one in alerts if (url := one.ui())), None)
+    return [CurrentProblem(key, one, base_url) for key, one in ordered]
 
 
 def _strictest(limits: Sequence[Limits]) -> Limits:

@@ -6,7 +6,10 @@ Belongs here: reading the events. Does not belong: what a sync or a catalog reco
 from collections.abc import Sequence
 
 import dagster as dg
+from dagster_shared.error import SerializableErrorInfo
 
+_OURS = ("incremental_assets.", f"{dg.Failure.__module__}.{dg.Failure.__name__}: ")
+"""How Dagster writes this package's own errors, and the one of Dagster's that this package raises."""
 INTERRUPTED = "it was interrupted, terminated, or took longer than max_runtime_seconds; the next sync reads what was not committed"
 """What is said of a run that has not ended by itself, in place of the name of Dagster's exception."""
 
@@ -29,22 +32,24 @@ def is_interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
 def failure_of(events: Sequence[dg.DagsterEvent]) -> tuple[str | None, str]:
     """The class name and the message of the error that made a run fail; ``(None, "")`` where it did not fail.
 
-    Of a chain of causes this package's own error is chosen, else the innermost one. The message of this package's own error comes without
-    the class name that Dagster puts in front of it. The class name is "" where Dagster recorded none.
+    The error is that of ``reason_of``. The class name is "" where Dagster recorded none.
     """
     for event in events:
         if event.is_step_failure:
             error = event.step_failure_data.error
             if error is None:
                 return "", event.message or "failed"
-            chain = [error]
-            while chain[-1].cause is not None:
-                chain.append(chain[-1].cause)
-            ours = next((e for e in chain if e.message.startswith("incremental_assets.")), None)
-            chosen = ours or chain[-1]
-            if ours is None and is_interrupted([event]):
-                return chosen.cls_name or "", INTERRUPTED
-            text = chosen.message.strip()
-            return chosen.cls_name or "", text.partition(": ")[2] if ours else text
+            chosen, text = reason_of(error)
+            return chosen.cls_name or "", INTERRUPTED if text is None and is_interrupted([event]) else text or chosen.message.strip()
     failed = next((e for e in events if e.is_failure), None)
     return (None, "") if failed is None else ("", failed.message or "failed")
+
+
+def reason_of(error: SerializableErrorInfo) -> tuple[SerializableErrorInfo, str | None]:
+    """Of a chain of causes this package's own error, else the innermost one; and the message of this package's own error, without the class
+    name that Dagster puts in front of it. The message is None for an error of others."""
+    chain = [error]
+    while chain[-1].cause is not None:
+        chain.append(chain[-1].cause)
+    ours = next((one for one in chain if one.message.startswith(_OURS)), None)
+    return (chain[-1], None) if ours is None else (ours, ours.message.strip().partition(": ")[2])

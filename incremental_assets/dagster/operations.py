@@ -85,6 +85,7 @@ def _figures(events: Sequence[dg.DagsterEvent], metadata: Sequence[Mapping[str, 
         "rows": values.get("dagster/row_count"),
         **{f"rows_{what}": values.get(f"sync/rows_{what}") for what in ("read", "inserted", "updated", "deleted")},
         "failed_checks": None if scan is None else scan["failed"] + scan["errored"],
+        "blocked_by": None if scan is None else sorted({one["rule"] for one in scan["blocked"]}),
         "retained_bytes": next((one for one in reversed(retained) if one is not None), None),
     }
 

@@ -24,6 +24,7 @@ from dagster_shared.yaml_utils import parse_yamls_with_source_position
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.errors import ConfigurationError, refused_to
 from incremental_assets.core.yaml_text import TEMPLATE
+from incremental_assets.dagster.alerts.sensor import NO_APPRISE, can_send
 from incremental_assets.dagster.catalog_store import read_from_a_copy
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.collisions import collisions
@@ -222,7 +223,7 @@ def _record(one: _Checked, project: Path) -> dict[str, Any]:
 
 def _message(one: _Checked, project: Path) -> str:
     """What was not looked at, and what to do about it."""
-    parts: list[str] = []
+    parts: list[str] = [NO_APPRISE] if isinstance(one.component, Alerts) and not can_send() else []
     if isinstance(one.component, CataloguedComponent) and one.catalog is None:
         if one.component.store(project).is_versioned:
             parts.append("its catalog is in Dagster's versioned storage, which is not opened; names were not compared with it")

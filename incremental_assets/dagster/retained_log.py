@@ -13,6 +13,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.capture import RetainedLog
+from incremental_assets.core.duration import for_people
 from incremental_assets.core.errors import LogLost
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.partitions import container_key, keys_of_run
@@ -24,7 +25,7 @@ def report_retained(context: dg.AssetExecutionContext, definition: ContainerDefi
     """Logs the evaluation in a run. ``retained``: None where the container does not follow the log of its source."""
     if retained is None:
         return
-    since = "" if retained.seconds is None else f"; its oldest transaction was committed {retained.seconds:,.0f} s ago"
+    since = "" if retained.seconds is None else f"; its oldest transaction was committed {for_people(retained.seconds)} ago"
     values = {"capture/slot": retained.slot, "capture/retained_bytes": retained.bytes, "capture/warning_bytes": retained.most}
     if retained.seconds is not None:
         values["capture/retained_seconds"] = round(retained.seconds, 3)

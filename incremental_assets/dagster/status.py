@@ -84,6 +84,8 @@ def _line(
         "age_seconds": None if ended is None else round((now - datetime.fromisoformat(ended)).total_seconds()),
         "run_id": None if last is None else last["id"],
         "message": "" if last is None else last["message"],
+        "blocked_by": None if last is None else last["blocked_by"],
+        "failing_since": _failing_since(syncs),
         "looked_at": None if looked is None else datetime.fromtimestamp(looked, timezone.utc).isoformat(timespec="seconds"),
         "lag_seconds": lag_seconds(looked, now.timestamp()),
         "watermark": None if container.cursor_type is None else json_value(container.cursor_type, watermark),
@@ -102,6 +104,17 @@ def _line(
 def _syncs(instance: dg.DagsterInstance, label: str) -> list[dg.RunRecord]:
     """The syncs among the container's newest runs, the newest first."""
     return [record for record in runs_with(instance, CONTAINER_TAG, label, _RUNS) if is_sync(record.dagster_run)]
+
+
+def _failing_since(syncs: Sequence[dg.RunRecord]) -> str | None:
+    """When the first of the syncs in a row that have failed has ended; None if the newest that has ended by itself has succeeded."""
+    since: float | None = None
+    for one in syncs:
+        if one.dagster_run.is_success:
+            break
+        if one.dagster_run.status is dg.DagsterRunStatus.FAILURE and one.end_time is not None:
+            since = one.end_time
+    return None if since is None else datetime.fromtimestamp(since, timezone.utc).isoformat(timespec="seconds")
 
 
 def _last_covered(syncs: Sequence[dg.RunRecord]) -> float | None:

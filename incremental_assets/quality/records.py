@@ -80,6 +80,7 @@ _SCHEMAS = {
         [
             *_ORIGIN, ("id", _TEXT), ("rule", _TEXT), ("partition", _TEXT), ("key", _TEXT), ("rows", _COUNT), ("message", _TEXT),
             ("severity", _TEXT), ("state", _TEXT), ("first_seen", _TIME), ("changed_at", _TIME), ("changed_by", _TEXT), ("comment", _TEXT),
+            ("value", _TEXT),
         ]
     ),
     AUDITS: pa.schema(

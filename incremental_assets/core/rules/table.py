@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from incremental_assets.core.duration import seconds_of
+from incremental_assets.core.duration import for_people, seconds_of
 from incremental_assets.core.rules.declared import Declared, NotDeclared
 from incremental_assets.core.rules.rule import Outcome, Rule, Status, code
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
@@ -152,7 +152,7 @@ class Freshness(TableRule):
         age = max(0.0, min(ages))
         # For a date the query selects whole days, so that the newest row may still be older than the limit.
         status = Status.PASSED if age <= self.seconds else Status.FAILED
-        return Outcome(status, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {self.max_age}{but}")
+        return Outcome(status, age, f"the newest row is {for_people(age)} old; allowed are {self.max_age}{but}")
 
     def _columns(self, table: ScannedTable) -> tuple[str, ...]:
         return table.identifier if self.column is None else (self.column,)

@@ -1,18 +1,18 @@
 """What is wrong with the containers, by the records of ``status``.
 
-Belongs here: which of these is a problem, how bad it is, and the words. Does not belong: schedules and sensors (``ticks``), the log that a
-source keeps (``replication_slots``), and which problems are new (``messages``).
+Belongs here: which of these is a problem, how bad it is, and the words. Does not belong: anomalies (``broken_rules``), schedules and
+sensors (``ticks``), the log that a source keeps (``replication_slots``), which problems have one cause (``causes``), and which of them are
+new (``messages``).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
+from urllib.parse import quote
 
-from incremental_assets.core.anomalies import Anomaly
-from incremental_assets.core.rules.rule import Severity as RuleSeverity
+from incremental_assets.core.duration import for_people
 
 _END_IT = (
     "New rows are synced all the same, but each sync reads again from there on. If nobody needs the transaction, end it in the source "
@@ -31,13 +31,74 @@ class Severity(str, Enum):
     SUCCESS = "success"
 
 
+class Kind(str, Enum):
+    """Which problems of a datastore may have one cause. The value is the end of the key of the problem that stands for them.
+
+    ``FAILING``: syncs, ticks and runs of schedules that have failed. ``GONE``: containers that are gone from the source. ``HELD_BACK``:
+    watermarks that open transactions hold back.
+    """
+
+    FAILING = "failing"
+    GONE = "gone"
+    HELD_BACK = "held back"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why there is a problem. Problems with the same ``kind`` and ``why`` have one cause; ``who``: what has the problem."""
+
+    kind: Kind
+    who: str
+    why: str
+
+
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong now. ``text``: what has happened, and to what, on one line. ``remedy``: what to do; empty if it is plain."""
+    """Something that is wrong now. ``text``: what has happened, and to what, on one line. ``remedy``: what to do; empty if it is plain.
+
+    ``link``: the path of a page of Dagster's UI about it; empty if there is none. ``since``: in seconds since 1970 UTC; None if it is not
+    known. ``cause``: None where no other problem can have the same one. ``causes``: digests of all causes that it stands for.
+    """
 
     severity: Severity
     text: str
     remedy: str = ""
+    link: str = ""
+    since: float | None = None
+    cause: Cause | None = None
+    causes: frozenset[str] = frozenset()
+
+    @property
+    def in_words(self) -> str:
+        """The text, since when, and the remedy."""
+        text = self.text if self.since is None else f"{self.text.rstrip('.')}, since {moment(self.since)}"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a container by the YAML. ``path``: of its asset. ``every``: in seconds, how much later than others it may be looked
+    at. ``samples``: whether values and keys of its rows may be shown. ``automation``: the schedules and the sensor that sync it."""
+
+    path: Sequence[str]
+    every: int = 0
+    samples: bool = True
+    automation: Sequence[str] = ()
+
+    @classmethod
+    def of_label(cls, label: str) -> "Facts":
+        """The facts of a container of which only the label is known."""
+        return cls(label.split("/"))
+
+    @property
+    def link(self) -> str:
+        """The path of the page of its asset."""
+        return asset_page(self.path)
+
+
+def asset_page(path: Sequence[str]) -> str:
+    """The path of the page that Dagster's UI has of an asset. ``path``: of its key."""
+    return f"/assets/{'/'.join(quote(part, safe='') for part in path)}"
 
 
 @dataclass(frozen=True)
@@ -74,46 +135,64 @@ class Found:
 
 
 def found_in(
-    records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly], limits: Limits, every: Mapping[str, int] | None = None
+    records: Sequence[Mapping[str, Any]],
+    limits: Limits,
+    facts: Mapping[str, Facts] | None = None,
+    *,
+    halted: Collection[str] = (),
+    blocked: Collection[str] = (),
 ) -> Found:
-    """The problems of containers. ``records``: those of ``status --json``. ``anomalies``: all that are open.
+    """The problems of containers. ``records``: those of ``status --json``. ``facts``: by the containers' labels.
 
-    ``every``: in seconds, how much later than others containers may be looked at, by their labels: those that are read at intervals.
+    ``halted``: containers that are late because nothing syncs them, which is a problem of its own. ``blocked``: containers whose last sync
+    has failed because of blocking rules, which are problems of their own.
     """
-    of_rules: dict[str, Counter[str]] = {}
-    for one in anomalies:
-        of_rules.setdefault(one.container, Counter())[one.severity.value] += 1
-    problems, said = _lags(records, limits, every or {})
+    known = {record["container"]: Facts.of_label(record["container"]) for record in records} | dict(facts or {})
+    problems, said = _lags(records, limits, known, halted)
     undecided = set(said)
     runs: dict[str, tuple[str, str]] = {}
     for record in records:
-        label, result = record["container"], record["result"]
+        label, result, link = record["container"], record["result"], known[record["container"]].link
         if result in ("running", "queued", "aborted"):  # what the sync before has found still holds
             undecided.add(f"{label} sync")
-        elif result in ("failure", "missing"):
-            text = "it is gone from the source" if result == "missing" else f"the last sync has failed: {as_line(record['message'])}"
-            problems[f"{label} sync"] = Problem(Severity.FAILURE, f"{label}: {text}")
         elif result in ("success", "warning") and record["run_id"] is not None:
             runs[label] = record["run_id"], f"{label}: {as_line(record['message'])}"
-            if result == "warning":
-                problems[f"{label} sync"] = Problem(Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}")
+        problem = _of_sync(record, link)
+        if problem is not None and label not in blocked:
+            problems[f"{label} sync"] = problem
         if record["audit"] == "different":
-            problems[f"{label} audit"] = Problem(Severity.FAILURE, f"{label}: the last audit has found differences from its source")
+            text = f"{label}: the last audit has found differences from its source"
+            problems[f"{label} audit"] = Problem(Severity.FAILURE, text, link=link, since=_seconds(record["audited_at"]))
         held = record["held_back_seconds"]
         if limits.held_back_seconds is not None and held is not None and held > limits.held_back_seconds:
-            problems[f"{label} held back"] = Problem(Severity.WARNING, f"{label}: {_held_back(record)}", _END_IT)
-        rules = of_rules.get(label)
-        if rules:
-            severity = Severity.FAILURE if rules[RuleSeverity.ERROR.value] else Severity.WARNING
-            problems[f"{label} anomalies"] = Problem(severity, f"{label}: {rules.total():,} open anomalies")
+            problems[f"{label} held back"] = _held_back(record, link)
     return Found(problems, frozenset(undecided), runs)
 
 
-def _lags(records: Sequence[Mapping[str, Any]], limits: Limits, every: Mapping[str, int]) -> tuple[dict[str, Problem], set[str]]:
-    """The problems of lag by their keys, and the keys of those that another one says, too.
+def _of_sync(record: Mapping[str, Any], link: str) -> Problem | None:
+    """What is wrong with the last sync of a container."""
+    label, result = record["container"], record["result"]
+    if result == "missing":
+        return Problem(Severity.FAILURE, f"{label}: it is gone from the source", link=link, cause=Cause(Kind.GONE, label, ""))
+    if result == "failure":
+        # Messages that differ only in the name of the container have one cause.
+        why = as_line(record["message"]).removeprefix(f"{label}: ")
+        text, since = f"{label}: the last sync has failed: {why}", _seconds(record["failing_since"])
+        return Problem(Severity.FAILURE, text, link=link, since=since, cause=Cause(Kind.FAILING, label, why))
+    if result == "warning":
+        return Problem(
+            Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}", link=link, since=_seconds(record["synced_at"])
+        )
+    return None
 
-    If all containers of a datastore are late, it is mostly for one reason: they are one problem then. What is gone from the source has a
-    problem already.
+
+def _lags(
+    records: Sequence[Mapping[str, Any]], limits: Limits, facts: Mapping[str, Facts], halted: Collection[str]
+) -> tuple[dict[str, Problem], set[str]]:
+    """The problems of lag by their keys, and the keys of those that another problem explains.
+
+    A container whose sync has failed, which is gone from the source, or which nothing syncs has a problem already. If all others of a
+    datastore are late, it is mostly for one reason: they are one problem then.
     """
     problems: dict[str, Problem] = {}
     said: set[str] = set()
@@ -121,35 +200,50 @@ def _lags(records: Sequence[Mapping[str, Any]], limits: Limits, every: Mapping[s
         return problems, said
     by_store: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        if record["lag_seconds"] is not None and record["result"] != "missing":
-            by_store.setdefault(record["container"].partition("/")[0], []).append(record)
+        store = record["container"].partition("/")[0]
+        some = by_store.setdefault(store, [])
+        if record["result"] in ("failure", "missing") or record["container"] in halted:
+            said.add(f"{record['container']} lag")
+        elif record["lag_seconds"] is not None:
+            some.append(record)
     for store, some in by_store.items():
-        late = [one for one in some if one["lag_seconds"] > limits.lag_seconds + every.get(one["container"], 0)]
+        late = [one for one in some if one["lag_seconds"] > limits.lag_seconds + facts[one["container"]].every]
         keys = {f"{one['container']} lag": one for one in late}
         if len(late) > 1 and late == some:
             last = min(late, key=lambda one: one["lag_seconds"])
-            problems[f"{store} lag"] = Problem(
-                Severity.WARNING, f"{store}: all of its {len(late):,} containers are behind: {_behind(last)}", _SEE
-            )
+            text = f"{store}: all of its {len(late):,} containers are behind: {_behind(last)}"
+            problems[f"{store} lag"] = Problem(Severity.WARNING, text, _SEE, facts[last["container"]].link)
             said |= keys.keys()
+        elif not some:
+            said.add(f"{store} lag")
         else:
-            problems |= {key: Problem(Severity.WARNING, f"{one['container']}: {_behind(one)}", _SEE) for key, one in keys.items()}
+            problems |= {
+                key: Problem(Severity.WARNING, f"{one['container']}: {_behind(one)}", _SEE, facts[one["container"]].link)
+                for key, one in keys.items()
+            }
     return problems, said
 
 
 def _behind(record: Mapping[str, Any]) -> str:
     """How far the lake is behind the source of a container."""
     at = moment(datetime.fromisoformat(record["looked_at"]).timestamp())
-    return f"the lake is {duration(record['lag_seconds'])} behind the source, which was last looked at and found covered at {at}"
+    return f"the lake is {for_people(record['lag_seconds'])} behind the source, which was last looked at and found covered at {at}"
 
 
-def _held_back(record: Mapping[str, Any]) -> str:
+def _held_back(record: Mapping[str, Any], link: str) -> Problem:
     """Who holds the watermark of a container back, and for how long."""
-    who = ", ".join(_holder(one) for one in record["held_back_by"][:5])
-    more = f" and {len(record['held_back_by']) - 5:,} more" if len(record["held_back_by"]) > 5 else ""
+    label, ordered = record["container"], sorted(record["held_back_by"], key=lambda one: (one["since"] is None, one["since"]))
+    holders = [_holder(one) for one in ordered]
+    more = f" and {len(holders) - 5:,} more" if len(holders) > 5 else ""
     at = f" at {record['watermark']}" if record["watermark"] is not None else ""
-    return (
-        f"its watermark has been held back{at} for {duration(record['held_back_seconds'])} by open transactions in the source: {who}{more}"
+    by = f"for {for_people(record['held_back_seconds'])} by open transactions in the source: "
+    return Problem(
+        Severity.WARNING,
+        f"{label}: its watermark has been held back{at} {by}{', '.join(holders[:5])}{more}",
+        _END_IT,
+        link,
+        # The transaction that has been open for longest holds all of them back.
+        cause=Cause(Kind.HELD_BACK, label, f"have been held back by an open transaction in the source: {holders[0]}"),
     )
 
 
@@ -162,14 +256,6 @@ def _holder(holder: Mapping[str, Any]) -> str:
     return f"pid {holder['pid']} (user {holder['user']}, application {application}, open since {holder['since']})"
 
 
-def duration(seconds: float) -> str:
-    """A number of seconds for people, in the largest unit of which there are at least two."""
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size:,.0f} {unit}"
-    return f"{seconds:,.0f} s"
-
-
 def moment(at: float) -> str:
     """A time for people. ``at``: in seconds since 1970 UTC."""
     return f"{datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
@@ -178,3 +264,8 @@ def moment(at: float) -> str:
 def as_line(text: str) -> str:
     """A text on one line, cut off where it is very long."""
     return " ".join(text.split())[:_MOST_CHARACTERS]
+
+
+def _seconds(moment: str | None) -> float | None:
+    """A time of a record in seconds since 1970 UTC."""
+    return None if moment is None else datetime.fromisoformat(moment).timestamp()

@@ -14,8 +14,9 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.capture import lsn_text
+from incremental_assets.core.duration import for_people
 from incremental_assets.core.errors import SyncError
-from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity, as_line, duration, moment
+from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity, as_line, moment
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.databases.definition import DatastoreSettings, TableDefinition
 from incremental_assets.databases.postgres.capture.setup import CaptureSetup, SlotStatus
@@ -89,7 +90,7 @@ def _problem(some: Sequence[TableDefinition], status: SlotStatus, limits: Limits
     stands = limits.retained_seconds is not None and now - since > limits.retained_seconds and retained >= LEAST_BYTES
     if retained < most and not stands:
         return None
-    for_long = f", from the same place on for {duration(now - since)} (since {moment(since)})" if stands else ""
+    for_long = f", from the same place on for {for_people(now - since)} (since {moment(since)})" if stands else ""
     limit = f" of at most {_size(status.limit)}" if status.limit is not None else ""
     text = f"{settings.name}: its server keeps {_size(retained)}{limit} of its log for the replication slot {status.slot}{for_long}"
     return Problem(Severity.WARNING, f"{text}; {_furthest_behind(some)}", _remedy(settings.name, status))

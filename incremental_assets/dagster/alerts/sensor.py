@@ -8,34 +8,51 @@ not get it twice.
 """
 
 import hashlib
+import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.dagster.alerts.messages import Known, Message, from_cursor, news, to_cursor
-from incremental_assets.dagster.alerts.problems import Found, Limits, Severity, found_in
+from incremental_assets.core.anomalies import Anomaly
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.alerts.broken_rules import broken_rules
+from incremental_assets.dagster.alerts.causes import one_for_each_cause
+from incremental_assets.dagster.alerts.messages import Known, Message, Urls, from_cursor, news, to_cursor
+from incremental_assets.dagster.alerts.page import page_url, report
+from incremental_assets.dagster.alerts.problems import Facts, Found, Limits, Severity, found_in
 from incremental_assets.dagster.alerts.replication_slots import slot_problems
-from incremental_assets.dagster.alerts.ticks import Expected, tick_problems
+from incremental_assets.dagster.alerts.ticks import Expected, name_in, tick_problems
 from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.schedules import schedules_of
+from incremental_assets.dagster.sensors import sensor_name
 from incremental_assets.dagster.status import open_anomalies, status_lines
+from incremental_assets.files.definition import FileDefinition
 
+NO_APPRISE = "no message is sent, as apprise is not installed. Run: pip install 'incremental-assets[alerts]'"
 _PAUSE_SECONDS = 300
 """If the sensor was not evaluated for so much longer than it should be, the daemon was down, or has just been started."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The attributes of the YAML. ``to``: apprise's URLs. ``on``: which messages are sent."""
+    """The attributes of the YAML. ``to``: apprise's URLs. ``on``: which messages are sent. ``base_url``: without a slash at the end."""
 
     name: str
     to: tuple[str, ...]
     on: frozenset[Severity]
     limits: Limits = field(default_factory=Limits)
     every_seconds: int = 60
+    base_url: str | None = None
+
+    @property
+    def urls(self) -> Urls | None:
+        """The addresses of Dagster's UI, if they are known."""
+        return None if self.base_url is None else Urls(self.base_url, page_url(self.name, self.base_url))
 
 
 def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
@@ -58,6 +75,7 @@ def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
         last = context.last_tick_completion_time
         if last is not None and time.time() - last > _PAUSE_SECONDS + settings.every_seconds:
             found = found.without(expected.overdue_keys())
+        report(context.instance, settings.name, found.problems, settings.base_url or "")
         return tick(settings, context.cursor, found)
 
     return sensor
@@ -65,13 +83,15 @@ def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
 
 def tick(settings: Settings, cursor: str | None, found: Found) -> dg.SensorResult:
     """Sends what is new. Raises Failure if no destination could be reached, which leaves the cursor as it was."""
+    if not can_send():
+        raise dg.Failure(NO_APPRISE, allow_retries=False)
     before = from_cursor(cursor)
     after: dict[str, Known] = {}
     sent: list[str] = []
     failed: list[str] = []
     for url in settings.to:
         key, kind = _digest(url), url.partition("://")[0]
-        message, known = news(before.get(key), found, settings.on)
+        message, known = news(before.get(key), found, settings.on, settings.urls)
         if message is None or send(url, message):
             after[key] = known
             sent += [] if message is None else [f"{kind}: {message.title}"]
@@ -86,18 +106,65 @@ def tick(settings: Settings, cursor: str | None, found: Found) -> dg.SensorResul
 
 
 def look(
-    instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], limits: Limits, expected: Expected, now: float | None = None
+    instance: dg.DagsterInstance,
+    chosen: Sequence[ContainerDefinition],
+    limits: Limits,
+    expected: Expected,
+    now: float | None = None,
+    *,
+    daemon_is_down: bool = False,
 ) -> Found:
     """What is wrong with the containers, with the logs of their sources, and with the schedules and sensors of the code location.
 
-    ``now``: in seconds since 1970 UTC; None: the clock's.
+    ``now``: in seconds since 1970 UTC; None: the clock's. ``daemon_is_down``: what is late as nothing is evaluated is left out then.
     """
     at = time.time() if now is None else now
     anomalies = open_anomalies(chosen)
     records = status_lines(instance, chosen, datetime.fromtimestamp(at, timezone.utc), anomalies)
-    every = {one.container.label: one.container.options.every or 0 for one in chosen}
-    found = found_in(records, anomalies, limits, every).with_more(*slot_problems(instance, chosen, limits, at))
-    return found.with_more(*tick_problems(instance, expected, limits.overdue_seconds, at))
+    facts = {one.container.label: _facts(one) for one in chosen}
+    ticks, undecided = tick_problems(instance, expected, limits.overdue_seconds, at)
+    stopped = {name_in(key) for key in ticks}
+    halted = {label for label, one in facts.items() if one.automation and (daemon_is_down or stopped.issuperset(one.automation))}
+    blocked = _blocked(records, anomalies)
+    found = found_in(records, limits, facts, halted=halted, blocked=blocked).with_more(*slot_problems(instance, chosen, limits, at))
+    found = found.with_more(broken_rules(anomalies, facts, blocked)).with_more(ticks, undecided)
+    if daemon_is_down:
+        found = found.without(expected.overdue_keys())
+    return one_for_each_cause(found, _StoreOf(chosen))
+
+
+def _blocked(records: Sequence[Mapping[str, Any]], anomalies: Sequence[Anomaly]) -> Mapping[str, Sequence[str]]:
+    """By containers whose last sync has failed because of blocking rules, these rules, if all of them have open anomalies.
+
+    A rule that could not be evaluated has none, and the sync says so.
+    """
+    are_open = {(one.container, one.rule) for one in anomalies}
+    failed = {record["container"]: record["blocked_by"] for record in records if record["result"] == "failure" and record["blocked_by"]}
+    return {label: rules for label, rules in failed.items() if all((label, rule) in are_open for rule in rules)}
+
+
+def _facts(definition: ContainerDefinition) -> Facts:
+    container = definition.container
+    names = [*schedules_of(definition)]
+    if isinstance(definition, FileDefinition) and not names:
+        names.append(sensor_name(definition))
+    return Facts(container.key_path, container.options.every or 0, container.options.samples, names)
+
+
+class _StoreOf:
+    """Says which datastore the key of a problem is about."""
+
+    def __init__(self, chosen: Sequence[ContainerDefinition]) -> None:
+        self._of_label = {one.container.label: one.container.datastore for one in chosen}
+        self._of_jobs = {encode_name(one): one for one in self._of_label.values()}
+
+    def __call__(self, key: str) -> str | None:
+        name = name_in(key)
+        if name is None:
+            return self._of_label.get(key.rpartition(" ")[0].removesuffix(" held"))
+        # The names of schedules and sensors are those of jobs: sync_shop_schedule, sync_shop__orders_files, catalog_shop_schedule.
+        _, _, rest = name.partition("_")
+        return max((store for job, store in self._of_jobs.items() if rest.startswith(f"{job}_")), key=len, default=None)
 
 
 def send(url: str, message: Message) -> bool:
@@ -111,8 +178,19 @@ def send(url: str, message: Message) -> bool:
     return destination.add(url) and bool(destination.notify(message.body, message.title, kind, body_format=plain))
 
 
+def can_send() -> bool:
+    """Whether apprise is installed, and can be imported."""
+    try:
+        importlib.import_module("apprise")
+    except ImportError:
+        return False
+    return True
+
+
 def is_understood(url: str) -> bool:
-    """Whether apprise knows this kind of URL."""
+    """Whether apprise knows this kind of URL; of none if it is not installed, which the ticks report."""
+    if not can_send():
+        return True
     import apprise
 
     return apprise.Apprise.instantiate(url, suppress_exceptions=True) is not None

@@ -20,7 +20,9 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.storage.tags import SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 from dagster._utils.schedules import schedule_execution_time_iterator
 
-from incremental_assets.dagster.alerts.problems import Problem, Severity, as_line, duration, moment
+from incremental_assets.core.duration import for_people
+from incremental_assets.dagster.alerts.problems import Cause, Kind, Problem, Severity, as_line, moment
+from incremental_assets.dagster.event_log import failure_of, reason_of
 from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, tag_of
 
 _RUNS = 20
@@ -69,8 +71,9 @@ def tick_problems(
     for state, tick in _switched_on(instance, expected):
         name = state.instigator_name
         if tick is not None and tick.status is TickStatus.FAILURE:
-            text = f"{name}: its last tick has failed: {as_line(tick.error.message if tick.error else '')}"
-            problems[f"tick {name}"] = Problem(Severity.FAILURE, text)
+            problems[_tick(name)] = _failed_tick(instance, state, tick)
+        elif tick is not None and tick.status is TickStatus.STARTED:  # it is not known yet how it ends
+            undecided.add(_tick(name))
         if overdue_seconds is None:
             continue
         problem, at_work = _late_tick(state, tick, expected, overdue_seconds, now) or waiting.get(name), False
@@ -96,12 +99,32 @@ def daemon_problem(instance: dg.DagsterInstance, quiet_seconds: int, now: float)
     quiet = now - max(signs)
     if quiet <= quiet_seconds:
         return None
-    text = f"Dagster's daemon has given no sign of life for {duration(quiet)} (since {moment(max(signs))})"
+    text = f"Dagster's daemon has given no sign of life for {for_people(quiet)} (since {moment(max(signs))})"
     return Problem(Severity.FAILURE, f"{text}: no schedule, sensor or alert is evaluated", _START)
 
 
 def _overdue(name: str) -> str:
     return f"overdue {name}"
+
+
+def _tick(name: str) -> str:
+    return f"tick {name}"
+
+
+def name_in(key: str) -> str | None:
+    """The schedule or sensor that the key of a problem is about; None if it is about something else."""
+    name = key.partition(" ")[2]
+    return name if key in (_overdue(name), _tick(name)) else None
+
+
+def _failed_tick(instance: dg.DagsterInstance, state: InstigatorState, tick: InstigatorTick) -> Problem:
+    name, why = state.instigator_name, ""
+    if tick.error is not None:
+        chosen, text = reason_of(tick.error)
+        why = as_line(text or chosen.message)
+    good = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
+    last = f"; the last one that was well was {moment(good[0].timestamp)}" if good else ""
+    return Problem(Severity.FAILURE, f"{name}: its last tick has failed: {why.rstrip('.')}{last}", cause=Cause(Kind.FAILING, name, why))
 
 
 def _switched_on(instance: dg.DagsterInstance, expected: Expected) -> Iterator[tuple[InstigatorState, InstigatorTick | None]]:
@@ -145,7 +168,7 @@ def _late_tick(state: InstigatorState, tick: InstigatorTick | None, expected: Ex
     if name in expected.sensors:
         every = expected.sensors[name]
         late = now - looked - every
-        text = f"{name}: the sensor is evaluated every {duration(every)}, and is overdue by {duration(late)}{last}"
+        text = f"{name}: the sensor is evaluated every {for_people(every)}, and is overdue by {for_people(late)}{last}"
         return Problem(Severity.FAILURE, text, _SEE_DAEMON) if late > overdue_seconds else None
     due = _due(expected, name, now - overdue_seconds)
     text = f"{name}: its tick of {moment(due)} was not evaluated{last}"
@@ -194,5 +217,14 @@ def _failed_runs(instance: dg.DagsterInstance, name: str, due: float) -> tuple[P
     if newest.status is not dg.DagsterRunStatus.FAILURE or (good is not None and good >= due):
         return None, not newest.is_finished
     since = f"the last one that has succeeded ended at {moment(good)}" if good else f"none of the last {len(runs):,} has succeeded"
-    text = f"{name}: its last run has failed; {since}"
-    return Problem(Severity.FAILURE, text, f"The reason: incremental-assets operations {newest.run_id}"), False
+    kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
+    events = [entry.dagster_event for entry in instance.all_logs(newest.run_id, of_type=kinds) if entry.dagster_event is not None]
+    why = as_line(failure_of(events)[1])
+    reason = f": {why.rstrip('.')}" if why else ""
+    return Problem(
+        Severity.FAILURE,
+        f"{name}: its last run has failed{reason}; {since}",
+        f"More of it: incremental-assets operations {newest.run_id}",
+        f"/runs/{newest.run_id}",
+        cause=Cause(Kind.FAILING, name, why) if why else None,
+    ), False

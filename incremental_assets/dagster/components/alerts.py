@@ -4,7 +4,6 @@ Belongs here: the attributes of ``defs.yaml``, and refusing those that are wrong
 is sent (``dagster.alerts``).
 """
 
-import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.alerts.page import page_asset
 from incremental_assets.dagster.alerts.problems import Limits, Severity
 from incremental_assets.dagster.alerts.sensor import Settings, alerts_sensor, is_understood
 
@@ -50,13 +50,15 @@ class Alerts(dg.Component, dg.Resolvable):
         int | None, dg.Resolver.default(description="a schedule or sensor that is late by more is a failure")
     ] = 3600
     every_seconds: Annotated[int, dg.Resolver.default(description="how often it looks")] = 60
+    base_url: Annotated[
+        str | None,
+        dg.Resolver.default(description="where Dagster's UI is, for links in messages", examples=["https://dagster.example.com"]),
+    ] = None
 
     def settings(self) -> Settings:
         """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong; no message has a URL."""
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(f"Alerts: name is {self.name!r}; letters, digits and _ can be in the name of a sensor.")
-        if importlib.util.find_spec("apprise") is None:
-            raise ConfigurationError(f"{self.name}: messages are sent by apprise. Run: pip install 'incremental-assets[alerts]'")
         if not self.to or not self.send:
             raise ConfigurationError(f"{self.name}: to and send cannot be empty: nothing would ever be sent.")
         if isinstance(self.to, str):
@@ -70,7 +72,13 @@ class Alerts(dg.Component, dg.Resolvable):
         if self.every_seconds < _LEAST_SECONDS:
             raise ConfigurationError(f"{self.name}: every_seconds is at least {_LEAST_SECONDS}.")
         on = frozenset(Severity(one) for one in self.send)
-        return Settings(self.name, tuple(self.to), on, self.limits(), self.every_seconds)
+        return Settings(self.name, tuple(self.to), on, self.limits(), self.every_seconds, self.ui())
+
+    def ui(self) -> str | None:
+        """``base_url`` without a slash at its end. Raises ConfigurationError."""
+        if self.base_url is not None and not re.match(r"https?://[^\s/]", self.base_url):
+            raise ConfigurationError(f"{self.name}: base_url is {self.base_url!r}; write an address such as https://dagster.example.com.")
+        return None if self.base_url is None else self.base_url.rstrip("/")
 
     def limits(self) -> Limits:
         """From where on something is a problem. Raises ConfigurationError."""
@@ -87,5 +95,5 @@ class Alerts(dg.Component, dg.Resolvable):
         return Limits(**limits)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The sensor."""
-        return dg.Definitions(sensors=[alerts_sensor(self.settings())])
+        """The sensor, and the asset of the page that lists what is open."""
+        return dg.Definitions(assets=[page_asset(self.name)], sensors=[alerts_sensor(self.settings())])

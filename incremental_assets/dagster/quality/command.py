@@ -232,6 +232,7 @@ def _anomaly(one: Anomaly) -> dict[str, Any]:
         "rule": one.rule,
         "partition": one.partition,
         "key": one.key,
+        "value": one.value,
         "rows": one.rows,
         "state": one.state.value,
         "severity": one.severity.value,

@@ -17,11 +17,12 @@ from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Recorded
 
 from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
-from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
+from incremental_assets.core.rules.examples import example_in
+from incremental_assets.core.rules.rule import FailedRow, Rule, Severity, Status, Verdict
 from incremental_assets.core.rules.table import TableRule
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.summary import ScanSummary, summary_metadata
-from incremental_assets.dagster.quality.tables import samples
+from incremental_assets.dagster.quality.tables import rows_of, samples
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
 
 COMPLETE = "complete"
@@ -60,8 +61,8 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Scan
             if partitioned and planned is None and verdicts:
                 by_partition[None], everywhere = overall(list(verdicts.values())), True
         for place, verdict in by_partition.items():
-            shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
-            evaluations.append(_evaluation(key, rule, place, verdict, summary, targets.get(place), shown))
+            rows = rows_of(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
+            evaluations.append(_evaluation(key, rule, place, verdict, summary, targets.get(place), rows))
     log_evaluations_together(context, sorted(evaluations, key=lambda one: not one.passed))
     context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
 
@@ -161,9 +162,9 @@ def _evaluation(
     verdict: Verdict,
     summary: ScanSummary,
     target: AssetCheckEvaluationTargetMaterializationData | None,
-    shown: dg.MetadataValue[Any] | None,
+    rows: Sequence[FailedRow],
 ) -> dg.AssetCheckEvaluation:
-    """The Dagster evaluation of one verdict. ``shown``: a table of failed rows, None where there are none."""
+    """The Dagster evaluation of one verdict. ``rows``: some of the failed rows; none where the container keeps no samples."""
     values: dict[str, Any] = {
         "quality/status": verdict.status.value,
         "quality/rows_asserted": dg.MetadataValue.int(verdict.asserted),
@@ -174,14 +175,14 @@ def _evaluation(
         values["quality/rows_failed"] = dg.MetadataValue.int(verdict.failed)
     if verdict.value is not None:
         values["quality/value"] = dg.MetadataValue.float(verdict.value)
-    if shown is not None:
-        values["quality/samples"] = shown
+    if rows:
+        values["quality/samples"] = samples(rows)
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=rule.id,
         passed=verdict.status in (Status.PASSED, Status.UNASSERTED),
         severity=_SEVERITY[rule.severity],
-        description=f"{verdict.status.value}: {verdict.message}",
+        description=f"{verdict.status.value}: {verdict.message}{example_in(rule, rows)}",
         partition=place,
         metadata=values,
         target_materialization_data=target,

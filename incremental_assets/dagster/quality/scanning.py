@@ -184,7 +184,9 @@ def _judged(
     # later than those of this scan.
     now = _now()
     known = records.anomalies(container.label)
-    findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
+    by_id = {rule.id: rule for rule in rules}
+    shown = by_id if container.options.samples else {}
+    findings = capped(findings_of(result.verdicts, result.failed_rows, shown), known, container.label)
     # Rows for which another run has opened an anomaly meanwhile were not looked up by their keys. So this scan knows nothing of them and
     # must not resolve their anomalies: their rules and partitions count as not scanned.
     open_before = {id for id, one in scanned.known.items() if one.is_open}
@@ -217,7 +219,7 @@ def _judged(
         container=container.label,
         operation=operation,
         result=result,
-        rules={rule.id: rule for rule in rules},
+        rules=by_id,
         opened=sum(1 for change in changes if change.id not in known),
         reopened=sum(1 for change in changes if change.id in known and known[change.id].state is State.RESOLVED),
         resolved=sum(1 for change in changes if change.state is State.RESOLVED),

@@ -3,6 +3,7 @@
 Belongs here: the form of the tables. Does not belong: which verdicts and rows there are.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -17,15 +18,18 @@ MOST_VERDICTS = 100
 """At most so many verdicts are shown with the observation of a scan."""
 
 
-def samples(rows: Sequence[FailedRow], rule: str, partition: str | None, *, everywhere: bool) -> Any:
-    """A table with some of the rows that broke the rule; None where the scan has kept none of them.
+def rows_of(rows: Sequence[FailedRow], rule: str, partition: str | None, *, everywhere: bool) -> Sequence[FailedRow]:
+    """Some of the rows that broke the rule, of those that the scan has kept.
 
     ``partition``: the partition of the rows (None: rows in no partition). ``everywhere``: rows of all partitions.
     """
-    found = [row for row in rows if rule in row.rules and (everywhere or row.partition == partition)][:MOST_SAMPLES]
-    if not found:
-        return None
-    shown = [json.loads(row.row) for row in found]
+    found = (row for row in rows if rule in row.rules and (everywhere or row.partition == partition))
+    return list(itertools.islice(found, MOST_SAMPLES))
+
+
+def samples(rows: Sequence[FailedRow]) -> Any:
+    """A table of the rows."""
+    shown = [json.loads(row.row) for row in rows]
     names = list(dict.fromkeys(name for row in shown for name in row))
     records = [dg.TableRecord({name: _cell(row.get(name)) for name in names}) for row in shown]
     return dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names]))
