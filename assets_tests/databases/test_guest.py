@@ -324,18 +324,18 @@ def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
 
 def test_a_run_in_this_process_ends_at_its_limit(project: MakeProject) -> None:
     """Dagster's daemon ends only the runs that it has started, so a run of the command line must end itself at its limit."""
-    shop = project(max_runtime_seconds=600, containers={"orders": {"max_runtime_seconds": 1}})
+    shop = project(max_runtime_seconds=600, containers={"orders": {"max_runtime_seconds": 5}})
     shop.execute("create table orders (id int primary key); create table visits (id int primary key)")
     shop.sync()
     with shop.instance() as instance:
         tags = {run.tags[CONTAINER_TAG]: run.tags["dagster/max_runtime"] for run in instance.get_runs() if CONTAINER_TAG in run.tags}
-    assert tags == {"shop/orders": "1", "shop/visits": "600"}
+    assert tags == {"shop/orders": "5", "shop/visits": "600"}
 
     @dg.op
     def wait() -> None:
         time.sleep(36_000)  # the work that is ended
 
-    @dg.job(tags={"dagster/max_runtime": tags["orders"]}, executor_def=dg.in_process_executor, logger_defs=LOGGERS)
+    @dg.job(tags={"dagster/max_runtime": tags["shop/orders"]}, executor_def=dg.in_process_executor, logger_defs=LOGGERS)
     def waits() -> None:
         wait()
 
