@@ -145,7 +145,7 @@ def test_a_sync_checks_what_it_wrote_and_resolves_anomalies_of_corrected_rows(sh
     assert line["status"] == "warning" and line["checks"]["failed"] == 2 and line["checks"]["errored"] == 1, line
     states = {key: state for key, (state, _) in evaluations(shop, "not_null_customer").items()}
     assert states == {"2026-01-01": "FAILED", "2026-02-01": "SUCCEEDED", "2026-03-01": "SUCCEEDED"}
-    assert evaluations(shop, "between_price")["2026-01-01"][1] == "failed: 2 of 31 rows break it"
+    assert evaluations(shop, "between_price")["2026-01-01"][1] == "failed: 2 of 31 rows break it, e.g. price = -5.00 (id 11)"
     broken = evaluations(shop, "broken")["2026-01-01"]
     assert broken[0] == "FAILED" and broken[1].startswith("errored: [DIVIDE_BY_ZERO]"), broken
     assert anomalies(shop) == {
@@ -285,7 +285,7 @@ def test_rows_that_move_to_another_partition_keep_their_anomalies(project: MakeP
     made.one("orders")
     seven, eight, nine = (("not_null_customer", '{"id":"7"}'), ("not_null_customer", '{"id":"8"}'), ("not_null_updated_at", '{"id":"9"}'))
     assert anomalies(made) == {seven: "active", eight: "active", nine: "active"}
-    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 rows break it"
+    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 rows break it, e.g. updated_at = NULL (id 9)"
     made.execute("update orders set customer = 1, updated_at = '2026-04-02' where id = 7")
     made.execute("update orders set updated_at = '2026-04-02' where id in (8, 9)")
     line = made.one("orders")
