@@ -365,6 +365,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "found_at",
             "entries",
             "format",
+            "missing_privileges",
             "written_by",
             "table",
             "fingerprint",
