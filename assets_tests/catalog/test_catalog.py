@@ -253,6 +253,16 @@ def test_a_renamed_sequence_is_reported_as_a_change(looks: Looks) -> None:
     assert "id: default" in difference and "public.numbers" in difference
 
 
+def test_a_changed_comment_of_a_column_is_reported(looks: Looks) -> None:
+    """Nobody would learn that a column means something else now, and Dagster would go on showing the old meaning."""
+    looks()
+    looks.project.execute("comment on column a.note is 'in words'; comment on column v.note is 'of the view'")
+    assert looks() == ["a: changed: note: comment none → in words", "v: changed: note: comment none → of the view"]
+    looks.project.execute("comment on column a.note is null")
+    assert looks() == ["a: changed: note: comment in words → none"] and looks() == []
+    assert looks.catalog is not None and looks.catalog.by_name["v"].table.columns[1].comment == "of the view"
+
+
 @pytest.mark.long
 def test_a_catalog_of_two_thousand_unchanged_tables_takes_few_queries(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of queries must not depend on the number of tables, as a query for each would take minutes on a remote database."""

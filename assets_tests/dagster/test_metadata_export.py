@@ -34,6 +34,7 @@ QUOTED = '"' + EVIL.replace('"', '""') + '"'
 TABLES = f"""
 create table customers (id int primary key, name varchar(40) not null, balance numeric(12,2), "a/b ""c"" é" text);
 comment on table customers is 'Who buys: "us"';
+comment on column customers.name is 'As "they"\nwrite it';
 create table products (kind text, number int, primary key (kind, number));
 create table {QUOTED} (
   id bigint primary key, customer int references customers, kind text, number int, seen timestamptz, made timestamp, day date, raw bytea,
@@ -142,6 +143,7 @@ def test_the_object_model_of_cdm_reads_types_keys_relationships_and_data(shop: P
         "day": "date", "raw": "binary",
     }  # fmt: skip
     customers = read.attributes("customers")
+    assert customers["name"].description == 'As "they"\nwrite it'
     assert list(customers) == ["id", "name", "balance", 'a/b "c" é']
     assert [one.name for one in read.resolved["customers"].attributes if one.is_primary_key] == ["id"]
     assert [one.is_nullable for one in customers.values()] == [False, False, True, True]
@@ -192,6 +194,7 @@ def test_contracts_are_valid_and_have_keys_rules_partitions_and_service_levels(s
         ("integer", "int", True), ("string", "string", True), ("number", "decimal(12,2)", False), ("string", "string", False),
     ]  # fmt: skip
     assert columns["id"]["primaryKey"] and columns["id"]["unique"] and columns["name"]["unique"]
+    assert columns["name"]["description"] == 'As "they"\nwrite it' and "description" not in columns["id"]
     null, unique, expected, between = customers["quality"]
     assert (null["metric"], null["mustBeLessOrEqualTo"], null["unit"]) == ("nullValues", 1.0, "percent")
     assert (unique["metric"], unique["mustBe"], unique["severity"]) == ("duplicateValues", 0, "warning")

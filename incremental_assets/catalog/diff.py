@@ -26,7 +26,7 @@ class Change(str, Enum):
 
 
 class Field(str, Enum):
-    """The kind of change of a column (``NEW`` to ``DEFAULT``), or of the container as a whole.
+    """The kind of change of a column (``NEW`` to ``DEFAULT``), or of the container as a whole; ``COMMENT``: of either.
 
     ``BACK``: a column that was dropped earlier is there again. ``TABLE``: the table was dropped and created anew. ``INDEXES``: the columns
     that lead an index.
@@ -106,6 +106,8 @@ def field_changes(before: SourceTable, after: SourceTable, dropped: Sequence[Sou
             found.append(FieldChange(Field.NULLS, name, _nulls(was), _nulls(column)))
         if (was.default, was.sequence) != (column.default, column.sequence):
             found.append(FieldChange(Field.DEFAULT, name, was.default or was.sequence, column.default or column.sequence))
+        if (was.comment or None) != (column.comment or None):
+            found.append(FieldChange(Field.COMMENT, name, was.comment or None, column.comment or None))
     for what, one, other in (
         (Field.PRIMARY_KEY, ", ".join(before.primary_key), ", ".join(after.primary_key)),
         (Field.KIND, before.kind.value, after.kind.value),

@@ -140,7 +140,7 @@ class SourceColumn:
     ``type``: the type as the source writes it (``numeric(12,2)``); ``base``: the same type without modifiers, and the base type of a domain
     (``numeric``). ``default``: the source's text of its DEFAULT. ``sequence``: the qualified name of the sequence that belongs to the
     column. ``origin`` is None if nothing is known, which is so for views and for columns that an earlier version of this product has
-    stored.
+    stored. ``comment``: empty if the column has none; None if the source does not tell it.
     """
 
     name: str
@@ -150,6 +150,7 @@ class SourceColumn:
     default: str | None = None
     sequence: str | None = None
     origin: Origin | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -412,6 +413,11 @@ class Container:
         found = (self.identifier, self.partitioned_on, self.tracked_by)
         names = {name for one in found if one is not None for name in one.columns}
         return tuple(column for column in self.columns if column.name in names)
+
+    @property
+    def comments(self) -> Mapping[str, str]:
+        """The comments of the columns as far as the source tells them, by the names in lower case; empty where a column has none."""
+        return {column.name.lower(): column.comment for column in self.columns if column.comment is not None}
 
     @property
     def padded(self) -> Mapping[str, str]:

@@ -5,8 +5,8 @@ mapping of a database's types to Spark's (``databases.postgres.types``), or the 
 """
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.ladder import TEXT
@@ -19,10 +19,19 @@ _INTEGER_DIGITS = {"smallint": 5, "int": 10, "bigint": 20}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a Delta table. ``type`` is text as ``core.spark_types`` writes it: ``bigint``, ``decimal(12,2)``, ``struct<`a`:int>``."""
+    """A column of a Delta table. ``type`` is text as ``core.spark_types`` writes it: ``bigint``, ``decimal(12,2)``, ``struct<`a`:int>``.
+
+    ``comment``: the column's comment in the table; None: it has none. Columns that differ only in it are equal, as no row differs by it.
+    """
 
     name: str
     type: str
+    comment: str | None = field(default=None, compare=False)
+
+
+def with_comments(columns: Sequence[Column], comments: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns with these comments (``Container.comments``). One that is not named there keeps its own."""
+    return tuple(replace(column, comment=comments.get(column.name.lower(), column.comment) or None) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,8 @@ class Evolution:
         found = [f"column {column.name} ({column.type}) was added" for column in self.add]
         found += [f"column {new.name} was widened from {old.type} to {new.type}" for old, new in self.widen]
         for old, new in self.grow:
-            for field in added_fields(new.name, old.type, new.type):
-                found.append(f"field {field.sql_name} ({field.type}) was added")
+            for part in added_fields(new.name, old.type, new.type):
+                found.append(f"field {part.sql_name} ({part.type}) was added")
         for old, new in self.rewrite:
             found.append(f"column {new.name} was {old.type} and is {new.type} now, for which the table was rewritten; no value was lost")
         if self.widen:

@@ -64,7 +64,7 @@ def _as_metadata(value: Any) -> Any:
         return dg.MetadataValue.int(value)
     if isinstance(value, tuple):
         columns = cast(tuple[Column, ...], value)
-        return dg.TableSchema([dg.TableColumn(column.name, column.type) for column in columns])
+        return dg.TableSchema([dg.TableColumn(column.name, column.type, description=column.comment) for column in columns])
     return dg.MetadataValue.json(cast(Any, value)) if isinstance(value, list | dict) else value
 
 

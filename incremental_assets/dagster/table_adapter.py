@@ -201,7 +201,9 @@ class TableAdapter:
             description=container.comment or f"The {container.kind.value} {container.schema}.{container.name} of {address.display}.",
             metadata={
                 "dagster/table_name": f"{address.database}.{container.schema}.{container.name}",
-                "dagster/column_schema": dg.TableSchema([dg.TableColumn(c.name, c.type) for c in container.columns]),
+                "dagster/column_schema": dg.TableSchema(
+                    [dg.TableColumn(c.name, c.type, description=c.comment or None) for c in container.columns]
+                ),
             },
         )
 
@@ -346,7 +348,8 @@ def _is_of_another_column(found: SourceTable, container: Container) -> bool:
 def _came_from(column: Column, in_source: Mapping[str, SourceColumn], container: Container) -> str:
     """What a column of the lake is in the source; the marks of deleted rows (``deletes: soft``) are nothing there."""
     if column.name in in_source:
-        return f"{in_source[column.name].type} in the source"
+        known = in_source[column.name]
+        return f"{known.comment} ({known.type} in the source)" if known.comment else f"{known.type} in the source"
     of = next((name for name in container.canonical if canonical_name(name) == column.name), None)
     return "when it was found that the source no longer has the row" if of is None else f"the same for all spellings of a value of {of}"
 

@@ -22,6 +22,7 @@ from incremental_assets.core.comparison import RowScope
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Action
+from incremental_assets.core.schema import with_comments
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
@@ -198,7 +199,7 @@ class CapturedSync(TableSync):
         return WriteBatch(
             container=container,
             replaces=changed,
-            columns=snapshot.columns,
+            columns=with_comments(snapshot.columns, container.comments),
             base_version=self._base_version,
             state=state,
             expected=changed.keys.num_rows,

@@ -174,11 +174,11 @@ _WHOSE = {Inherited.ONLY: "its own rows alone", Inherited.INCLUDE: "the rows of 
 
 
 def shape_digest(table: SourceTable) -> str:
-    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind, whether others inherit).
+    """A hash of what a sync needs to know of a table (columns with their comments, primary key, kind, whether others inherit).
 
     A sync compares the hash of the table in its snapshot with that of the table in the catalog.
     """
-    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
+    columns = [(c.name, c.type, c.not_null, c.default, c.sequence, c.comment or "") for c in table.columns]
     return hashlib.md5(
         json.dumps([columns, table.primary_key, table.kind.value, table.heirs is None]).encode(), usedforsecurity=False
     ).hexdigest()

@@ -21,6 +21,7 @@ from incremental_assets.core.errors import LakeError, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
+from incremental_assets.core.schema import with_comments
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
@@ -193,7 +194,7 @@ class TableSync(ContainerSync):
             write_batch = WriteBatch(
                 container=container,
                 replaces=AllRows(read) if self._whole else read,
-                columns=snapshot.columns,
+                columns=with_comments(snapshot.columns, container.comments),
                 base_version=self._base_version,
                 state=state,
                 expected=source.estimate(windows, nulls),

@@ -13,7 +13,7 @@ from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
-from incremental_assets.delta.guards import expect_unmoved, expr, moved, newest
+from incremental_assets.delta.guards import expect_unmoved, moved, named, newest
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 
@@ -47,12 +47,11 @@ def rewrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wr
                 f"{label}: column {name!r} cannot become text, as {count:,} of its values ({type_}) would not stay the same; nothing was "
                 f"written. To read all files again: incremental-assets sync {label} --reset-watermarks"
             )
-    comments = {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
     columns: list[ConnectColumn] = []
-    for name in (column.name for column in head.columns):
+    for column in head.columns:
+        name = column.name
         text = _text_of_old(quote(name), old[name]) if name in old else quote(name)
-        value = expr(f"cast({text} AS {wider[name].type})" if name in wider else text)
-        columns.append(value.alias(name, metadata={"comment": comments[name]}) if name in comments else value.alias(name))
+        columns.append(named(column, f"cast({text} AS {wider[name].type})" if name in wider else text))
     options = {"overwriteSchema": "true", "userMetadata": json.dumps(write_batch.commit_metadata)}
     expect_unmoved(label, table, head)
     # The newest version is rewritten, and not that of above: if this process is killed now, Spark may begin after others have written.

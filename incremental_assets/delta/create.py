@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.delta.engine import why_spark_writes
-from incremental_assets.delta.evolve import MAPPING, VECTORS, are_mapped, assignments
+from incremental_assets.delta.evolve import MAPPING, VECTORS, are_mapped, assignments, column_sql
 from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.store import folder_at
@@ -46,7 +46,7 @@ def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_ba
     properties = _properties(write_batch, nothing.to_json(container.cursor_type, container.partitioned_on))
     if not _is_left_to_spark(table, write_batch) and _create_here(table, write_batch, properties):
         return
-    columns = ", ".join(f"{quote(c.name)} {c.type}" for c in write_batch.columns)
+    columns = ", ".join(map(column_sql, write_batch.columns))
     cluster = ""
     if container.options.cluster and container.axis is not None:
         cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.axis.columns)})"

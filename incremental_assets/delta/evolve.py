@@ -51,7 +51,7 @@ def evolve_table(
     allow_names(spark, table, head, changed)
     allow_types(spark, table, head, [*evolution.add, *changed])
     if evolution.add:
-        added = ", ".join(f"{quote(c.name)} {c.type}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
+        added = ", ".join(f"{column_sql(c)}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
         session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
     for old, new in evolution.grow:
         fields = ", ".join(f"{field.sql_name} {field.type}" for field in added_fields(old.name, old.type, new.type))
@@ -115,6 +115,11 @@ def allow_vectors(spark: "Callable[[], SparkSession]", table: LakeTable, head: H
 def are_mapped(columns: Sequence[Column]) -> bool:
     """Whether the names of these columns need column mapping."""
     return any(_NEEDS_MAPPING & set(name) for column in columns for name in (column.name, *names_within(column.type)))
+
+
+def column_sql(column: Column) -> str:
+    """A column as Spark SQL declares it."""
+    return f"{quote(column.name)} {column.type}" + (f" COMMENT {text(column.comment)}" if column.comment else "")
 
 
 def assignments(properties: Mapping[str, str]) -> str:

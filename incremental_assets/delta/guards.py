@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
+from incremental_assets.core.schema import Column as LakeColumn
 from incremental_assets.core.window import Window, in_words
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
@@ -108,3 +109,8 @@ def expr(text: str) -> "Column":
     from pyspark.sql.connect import functions
 
     return functions.expr(text)
+
+
+def named(column: LakeColumn, text: str) -> "Column":
+    """The expression under the name of a column of the lake, and with its comment, which an overwrite of the schema would lose."""
+    return expr(text).alias(column.name, metadata={"comment": column.comment}) if column.comment else expr(text).alias(column.name)

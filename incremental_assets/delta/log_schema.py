@@ -1,11 +1,12 @@
 """The columns of a table as Delta's log has them, for tables whose columns this process declares without Spark.
 
-Belongs here: which columns these may be, and their text. Does not belong: the commits (``create``, ``commit_files``, ``evolve``).
+Belongs here: which columns these may be, their text, and the comments in it. Does not belong: the commits (``create``, ``commit_files``,
+``evolve``).
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from incremental_assets.core.schema import Column
@@ -32,9 +33,26 @@ def are_plain(columns: Sequence[Column]) -> bool:
 
 def schema_string(columns: Sequence[Column]) -> str:
     """The columns as the text ``schemaString`` of the action ``metaData``."""
-    return json.dumps({"type": "struct", "fields": [declared(column) for column in columns]})
+    # delta-rs misreads how JSON escapes characters from U+20000 on.
+    return json.dumps({"type": "struct", "fields": [declared(column) for column in columns]}, ensure_ascii=False)
 
 
 def declared(column: Column) -> dict[str, Any]:
     """One column in this text."""
-    return {"name": column.name, "type": _TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
+    return {"name": column.name, "type": _TYPES.get(column.type, column.type), "nullable": True, "metadata": _metadata(column)}
+
+
+def _metadata(column: Column) -> dict[str, str]:
+    return {"comment": column.comment} if column.comment else {}
+
+
+def commented(schema: str, comments: Mapping[str, str]) -> str:
+    """The same text with these comments (``Container.comments``). A column that is not named there keeps its own."""
+    known = json.loads(schema)
+    for one in known["fields"]:
+        comment = comments.get(one["name"].lower())
+        if comment:
+            one["metadata"]["comment"] = comment
+        elif comment is not None:
+            one["metadata"].pop("comment", None)
+    return json.dumps(known, ensure_ascii=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, named, newest, refuse_emptying
 from incremental_assets.delta.local_rows import LocalComparison, counted_by, sent_or_read
 from incremental_assets.delta.moved_rows import is_followed, left_rows, replace_and_move, replaced_rows
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
@@ -48,6 +48,7 @@ def overwrite(
     predicate = "true"
     if write_batch.whole and (head.version > 0 or tuple(head.columns) != write_batch.columns):
         writer_options["overwriteSchema"] = "true"
+        frame = frame.select(*(named(column, quote(column.name)) for column in write_batch.columns))  # with their comments
     else:
         frame = frame.selectExpr(*align(container, [(c.name, c.type) for c in head.columns], frame.columns))
         if write_batch.files is not None and head.version > 0:

@@ -5,12 +5,16 @@ Belongs here: these two ways. Does not belong: what the property says, and when 
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
+from incremental_assets.core.schema import with_comments
 from incremental_assets.delta.log import commit_info, write_version
+from incremental_assets.delta.log_schema import commented
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
@@ -20,17 +24,32 @@ _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "ti
 """The table features that ask nothing of a commit that only changes a property."""
 
 
-def set_property(spark: Callable[[], "SparkSession"], table: LakeTable, name: str, value: str, added_version: int | None = None) -> None:
+def set_property(
+    spark: Callable[[], "SparkSession"],
+    table: LakeTable,
+    name: str,
+    value: str,
+    added_version: int | None = None,
+    comments: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Sets a table property by a commit without rows. ``spark`` returns a session and is called only if Spark has to do it.
 
     This commit is a fence, too: by Delta's conflict rules a change of the metadata makes every write fail that was planned before it. A
     query that a killed client left running on the Spark server can therefore no longer commit.
 
     ``added_version``: the table's newest version, if Spark has not written it. Spark would have to read this version first, with
-    all its statistics, so the property is set without Spark, too, where that is possible.
+    all its statistics, so the property is set without Spark, too, where that is possible. ``comments``: those that the columns have
+    from then on (``Container.comments``); they are in the same commit, except for Spark's, which has one more if a comment is another one.
     """
-    if added_version is not None and _set(table, table.opened_at(added_version), name, value):
+    if added_version is not None and _set(table, table.opened_at(added_version), name, value, comments):
         return
+    head = table.head() if comments else None
+    if head is not None:
+        # They come first: with the property set, the next sync might have nothing to write, and would leave them as they were.
+        wanted = zip(head.columns, with_comments(head.columns, comments), strict=True)
+        others = [f"{quote(new.name)} COMMENT {text(new.comment or '')}" for old, new in wanted if old.comment != new.comment]
+        if others:
+            spark().sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {', '.join(others)}")
     spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
 
@@ -47,11 +66,12 @@ def set_property_without_spark(table: LakeTable, version: int, name: str, value:
     return delta is not None and delta.version() == version and _set(table, delta, name, value)
 
 
-def _set(table: LakeTable, delta: DeltaTable, name: str, value: str) -> bool:
-    """Sets the property if the version that is opened is the newest one, and asks no more of a writer."""
+def _set(table: LakeTable, delta: DeltaTable, name: str, value: str, comments: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Sets the property, and these comments of columns, if the version that is opened is the newest one, and asks no more of a writer."""
     if _asks_more(delta):
         return False
-    actions = metadata_actions(delta, "SET TBLPROPERTIES", {"properties": json.dumps({name: value})}, properties={name: value})
+    said, columns = {"properties": json.dumps({name: value})}, commented(delta.schema().to_json(), comments) if comments else None
+    actions = metadata_actions(delta, "SET TBLPROPERTIES", said, properties={name: value}, schema_string=columns)
     return write_version(table.address, delta.version() + 1, actions)
 
 

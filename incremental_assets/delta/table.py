@@ -190,7 +190,7 @@ class LakeTable:
         """What was noted of the newest version; None if nothing was, or if there is a newer one."""
         try:
             known: Mapping[str, Any] = seen(self.address) or {}
-            columns = tuple(Column(one["name"], one["type"]) for one in known["columns"])
+            columns = tuple(Column(one["name"], one["type"], one.get("comment")) for one in known["columns"])
             head, file = Head(int(known["version"]), columns, {**known["properties"]}, str(known["table_id"])), known["file"]
         except (KeyError, TypeError, ValueError):
             return None
@@ -200,7 +200,7 @@ class LakeTable:
     def _head_of(self, table: DeltaTable) -> Head:
         fields = json.loads(table.schema().to_json())["fields"]
         try:
-            columns = tuple(Column(f["name"], type_text(f["type"])) for f in fields)
+            columns = tuple(Column(f["name"], type_text(f["type"]), f["metadata"].get("comment") or None) for f in fields)
         except UnknownType as error:
             raise LakeError(f"{self.url}: a column of this Delta table is {error}, which is not known here.") from error
         metadata = table.metadata()

@@ -74,7 +74,7 @@ def commit(
         outcome = replace(outcome, data_commit=None if own is None else own.id)
         state = outcome.named_in(write_batch.state)
         text = state.to_json(container.cursor_type, container.partitioned_on)
-        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version)
+        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version, container.comments)
         now = table.follow()
         if own is not None:
             table.note_left(state, own)

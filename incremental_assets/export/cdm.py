@@ -168,6 +168,7 @@ def _attribute(entity: str, column: ExportedColumn) -> Json:
         "name": column.name,
         "purpose": "identifiedBy" if column.key_position is not None else "hasA",
         "dataType": _TYPES.get(column.type.partition("(")[0], "any"),
+        **({"description": column.comment} if column.comment else {}),
         "appliedTraits": traits,
         "isNullable": not column.required,
     }

@@ -98,6 +98,7 @@ def _property(table: ExportedTable, column: ExportedColumn, partition_position: 
         "name": column.name,
         "logicalType": _logical(column.type),
         "physicalType": column.type,
+        **({"description": column.comment} if column.comment else {}),
         "required": column.required,
         "unique": _is_unique(table, column),
         **key_words,

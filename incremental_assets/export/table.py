@@ -23,7 +23,8 @@ class ExportedColumn:
     """A column as readers of the Delta table see it.
 
     ``type``: its Spark type. ``source_type``: the type in the source; None where the source does not have it (any more). ``required``: the
-    source rules out NULL. ``key_position``: its place in the primary key, from 1 on; None if it is no part of it.
+    source rules out NULL. ``key_position``: its place in the primary key, from 1 on; None if it is no part of it. ``comment``: as
+    the table has it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ExportedColumn:
     source_type: str | None
     required: bool
     key_position: int | None
+    comment: str | None
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _columns(container: Container, head: Head) -> tuple[ExportedColumn, ...]:
     for column in head.columns:
         known, position = source.get(column.name.lower()), key.get(column.name.lower())
         required = position is not None or (known is not None and known.not_null)
-        found.append(ExportedColumn(column.name, column.type, known.type if known else None, required, position))
+        found.append(ExportedColumn(column.name, column.type, known.type if known else None, required, position, column.comment))
     return tuple(found)
 
 

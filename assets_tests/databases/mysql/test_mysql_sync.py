@@ -104,3 +104,21 @@ def test_tables_whose_names_differ_in_case_are_two_containers(shop: Callable[...
     assert tables["customer"].indexed == ("id",) and tables["Customer"].indexed == ("id", "other")
     project.execute("insert into Customer values (4, 4, 4)", "alter table Customer add more int")
     assert project.one("customer")["status"] == "skipped" and len(project.one("Customer")) and len(project.rows("Customer")) == 3
+
+
+def test_comments_of_columns_arrive_and_follow_their_changes(shop: Callable[..., MySQLProject]) -> None:
+    """Who reads the lake would not know what a column means, or would go by what it meant last year."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute("create table orders (id int primary key comment 'it''s \"the\" key', v int)", "insert into orders values (1, 1)")
+    found: list[list[str | None]] = []
+    for change in ("insert into orders values (2, 2)", "alter table orders modify v int comment 'Stück'"):
+        project.one("orders")
+        head = project.table("orders").head()
+        assert head is not None
+        found.append([column.comment for column in head.columns])
+        project.execute(change, f"insert into orders values ({len(found) + 5}, 2)")
+    project.one("orders")
+    head = project.table("orders").head()
+    assert head is not None
+    assert found == [['it\'s "the" key', None]] * 2
+    assert [column.comment for column in head.columns] == ['it\'s "the" key', "Stück"]

@@ -86,7 +86,7 @@ def column(name: str, kind: str, *, nullable: bool = False, identity: bool = Fal
     """A column as the catalog's row describes it."""
     base, length, precision, scale = TYPES[kind]
     increment = 1 if identity else None
-    return column_of(("t", name, base, length, precision, scale, nullable, identity, None, increment), is_table=True)
+    return column_of(("t", name, base, length, precision, scale, nullable, identity, None, increment, None), is_table=True)
 
 
 def component(**attributes: Any) -> SQLServerDatastore:

@@ -202,9 +202,9 @@ def test_the_catalog_names_types_as_sql_server_writes_them() -> None:
     found = column("rv", "rowversion")
     assert (found.base, found.type) == ("rowversion", "rowversion") and found.origin.is_rowversion
     assert column("id", "bigint", identity=True).origin.in_turn
-    down = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, -1), is_table=True)
+    down = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, -1, None), is_table=True)
     assert down.origin is not None and down.origin.counts_down and not down.origin.in_turn
-    hidden = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, None), is_table=True)  # to a role that may not see it
+    hidden = column_of(("t", "id", "bigint", 8, 19, 0, False, True, None, None, None), is_table=True)  # to a role that may not see it
     assert hidden.origin is not None and not hidden.origin.in_turn and hidden.origin.block is None and hidden.sequence is not None
 
 
@@ -283,7 +283,7 @@ def test_nobody_listens_is_said_without_the_password() -> None:
 
 def test_a_view_has_no_relation_and_no_rowversion_origin() -> None:
     """A view may take its rowversion from one of several tables."""
-    assert column_of(("v", "rv", "timestamp", 8, 0, 0, False, False, None, None), is_table=False).origin is None
+    assert column_of(("v", "rv", "timestamp", 8, 0, 0, False, False, None, None, None), is_table=False).origin is None
     assert followed("rv").kind is Kind.TABLE
 
 

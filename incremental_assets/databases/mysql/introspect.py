@@ -22,7 +22,7 @@ select table_name, table_type, table_rows, data_length + index_length, unix_time
 from information_schema.tables where table_schema = %s
 """
 _COLUMNS = """
-select table_name, column_name, column_type, data_type, is_nullable, column_default, extra
+select table_name, column_name, column_type, data_type, is_nullable, column_default, extra, column_comment
 from information_schema.columns where table_schema = %s {named} order by table_name, ordinal_position
 """
 _INDEXES = """
@@ -143,7 +143,7 @@ def read_tables(connection: MySQLConnection, schema: str, names: Sequence[str]) 
 def read_evidence(connection: MySQLConnection, schema: str, names: Sequence[str]) -> dict[str, TableEvidence]:
     """The evidence by table. Raises PyMySQL's errors."""
     columns: dict[str, dict[str, ColumnEvidence]] = defaultdict(dict)
-    for table, name, _, _, _, _, extra in _of_tables(connection, _COLUMNS, schema, names):
+    for table, name, _, _, _, _, extra, _ in _of_tables(connection, _COLUMNS, schema, names):
         on_update = ON_UPDATE if _ON_UPDATE.search(extra or "") else None
         columns[str(table)][str(name)] = ColumnEvidence(at_update=on_update, in_turn="auto_increment" in (extra or ""))
     unique: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -164,12 +164,12 @@ def _of_tables(connection: MySQLConnection, query: str, schema: str, names: Sequ
 
 
 def _column(row: Row, is_table: bool) -> SourceColumn:
-    _, name, type_, base, nullable, default, extra = (value or "" for value in row)
+    _, name, type_, base, nullable, default, extra, comment = (value or "" for value in row)
     said = default if row[5] is not None and default != "NULL" else None  # MariaDB writes NULL as a word
     counts = "auto_increment" in extra
     kind = f"{base} unsigned" if "unsigned" in type_ else base
     origin = Origin(in_turn=counts, block=1 if counts else None) if is_table else None
-    return SourceColumn(name, type_, kind, nullable == "NO", said, AUTO_INCREMENT if counts and is_table else None, origin)
+    return SourceColumn(name, type_, kind, nullable == "NO", said, AUTO_INCREMENT if counts and is_table else None, origin, comment)
 
 
 def _key(columns: Sequence[SourceColumn], indexes: Sequence[Sequence[Row]]) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ select c.oid::bigint as oid, c.relname, c.relkind::text as kind, c.reltuples::bi
        obj_description(c.oid, 'pg_class') as comment, a.attname, a.attnotnull,
        coalesce(format_type(nullif(base.oid, a.atttypid), null), format_type(a.atttypid, a.atttypmod)) as type,
        format_type(base.oid, null) as base, case when a.attgenerated = '' then pg_get_expr(d.adbin, 0) end as "default",
+       coalesce(col_description(c.oid, a.attnum), '') as said,
        pg_get_serial_sequence(format('%%I.%%I', n.nspname, c.relname), a.attname) as serial,
        (select format('%%I.%%I', sn.nspname, s.relname) from pg_depend dep join pg_class s on s.oid = dep.refobjid and s.relkind = 'S'
           join pg_namespace sn on sn.oid = s.relnamespace
@@ -76,9 +77,9 @@ from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n o
 join pg_class other on other.oid = k.confrelid and other.relnamespace = c.relnamespace and not other.relispartition
 where k.contype = 'f' and k.conparentid = 0 and n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) order by k.conname, k.oid
 """
-# The fingerprint covers the columns with their defaults and sequences, the indexes, the foreign keys, the triggers with their functions,
-# subscriptions, and whether other tables inherit from the table. The catalog operation inspects a table more closely only if its
-# fingerprint has changed.
+# The fingerprint covers the columns with their defaults, sequences and comments, the indexes, the foreign keys, the triggers with their
+# functions, subscriptions, and whether other tables inherit from the table. The catalog operation inspects a table more closely only if
+# its fingerprint has changed.
 # The sizes are those of the last VACUUM or ANALYZE. The functions that measure the current size open the table, and would wait for
 # somebody's exclusive lock on it.
 _LISTING = """
@@ -133,6 +134,9 @@ with recursive listed as (
   from listed join pg_constraint k on k.conrelid = listed.oid and k.contype = 'f' and k.conparentid = 0
   join pg_class other on other.oid = k.confrelid
   group by k.conrelid
+), comments as (
+  select d.objoid, string_agg(concat_ws(':', d.objsubid, md5(d.description)), ',' order by d.objsubid) as said
+  from listed join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = listed.oid and d.objsubid > 0 group by d.objoid
 ), subscribed as (
   select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
 ), inherited as (
@@ -142,10 +146,10 @@ with recursive listed as (
 select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
        s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
        md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null)
-           || coalesce('|' || f.said, '') || coalesce(h.said, '')) as fingerprint
+           || coalesce('|' || f.said, '') || coalesce(h.said, '') || coalesce('|comments' || d.said, '')) as fingerprint
 from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
 left join triggers t on t.tgrelid = l.oid left join foreign_keys f on f.conrelid = l.oid
-left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
+left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid left join comments d on d.objoid = l.oid
 order by l.relname
 """
 
@@ -252,8 +256,9 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
         first_row.setdefault(row["oid"], row)
         if row["attname"] is None:  # a table without columns
             continue
+        sequence = row["serial"] or row["drawn"]
         columns[row["oid"]].append(
-            SourceColumn(row["attname"], row["type"], row["base"], row["attnotnull"], row["default"], row["serial"] or row["drawn"])
+            SourceColumn(row["attname"], row["type"], row["base"], row["attnotnull"], row["default"], sequence, comment=row["said"])
         )
     return [
         SourceTable(

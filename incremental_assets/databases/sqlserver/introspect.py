@@ -42,12 +42,14 @@ def columns_query(schema: str, names: Sequence[str] = ()) -> str:
     return (
         "select o.name, c.name, case when own.is_assembly_type = 1 and own.is_user_defined = 1 then 'assembly type'"
         " else coalesce(base.name, own.name) end, c.max_length, c.precision, c.scale, c.is_nullable, c.is_identity, d.definition,"
-        " cast(i.increment_value as bigint)"
+        " cast(i.increment_value as bigint), cast(e.value as nvarchar(4000))"
         " from sys.objects as o join sys.columns as c on c.object_id = o.object_id"
         " join sys.types as own on own.user_type_id = c.user_type_id"
         " left join sys.types as base on base.user_type_id = c.system_type_id"
         " left join sys.default_constraints as d on d.object_id = c.default_object_id"
         " left join sys.identity_columns as i on i.object_id = c.object_id and i.column_id = c.column_id"
+        " left join sys.extended_properties as e on e.major_id = c.object_id and e.minor_id = c.column_id and e.class = 1"
+        " and e.name = 'MS_Description'"
         f" where {_of_tables(schema, names)} order by o.name, c.column_id"
     )
 
@@ -202,7 +204,7 @@ def read_evidence(connection: SQLServerConnection, schema: str, names: Sequence[
 
 def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     """The column that a row of ``columns_query`` describes."""
-    _, name, base, length, precision, scale, is_nullable, is_identity, default, increment = row
+    _, name, base, length, precision, scale, is_nullable, is_identity, default, increment, comment = row
     # The catalog calls a rowversion "timestamp", which is a time everywhere else.
     base = ROWVERSION if base == "timestamp" else str(base)
     origin = None
@@ -212,7 +214,8 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
         counts_down = bool(is_identity) and (increment or 0) < 0
         origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION, counts_down=counts_down)
     sequence = IDENTITY if is_table and is_identity else None
-    return SourceColumn(str(name), type_text(base, length, precision, scale), base, not is_nullable, default, sequence, origin)
+    type_ = type_text(base, length, precision, scale)
+    return SourceColumn(str(name), type_, base, not is_nullable, default, sequence, origin, comment or "")
 
 
 def type_text(base: str, length: int, precision: int, scale: int) -> str:
