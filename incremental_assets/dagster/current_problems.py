@@ -13,6 +13,7 @@ import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorStatus
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.dagster.alerts.new_tables import new_table_problems
 from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity
 from incremental_assets.dagster.alerts.sensor import look
 from incremental_assets.dagster.alerts.ticks import Expected, daemon_problem
@@ -54,7 +55,7 @@ def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: floa
     chosen = [one for datastore in project.datastores for one in datastore.definitions]
     expected = Expected.of(project.definitions(chosen).get_repository_def())
     found = look(instance, chosen, _strictest([one.limits() for one in alerts]), expected, at)
-    problems = dict(found.problems)
+    problems = {**found.problems, **new_table_problems(project.datastores)}
     daemon = daemon_problem(instance, QUIET_SECONDS, at)
     if daemon is not None and (expected.schedules or expected.sensors):
         # Nothing is evaluated while the daemon is down: that each schedule is overdue says nothing more.
