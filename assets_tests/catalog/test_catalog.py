@@ -368,6 +368,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "found_at",
             "entries",
             "left_out",
+            "missing_privileges",
             "format",
             "table",
             "fingerprint",
