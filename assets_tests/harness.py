@@ -281,7 +281,8 @@ class Workspace:
 class Project(Workspace):
     """One datastore called ``shop`` over a PostgreSQL database.
 
-    It has no safety lag unless a test sets one, so that the number of rows that a sync reads is known.
+    It has no safety lag unless a test sets one, so that the number of rows that a sync reads is known. Tables that a test makes after the
+    first catalog are synced, too.
     """
 
     store, kind = "shop", "PostgresDatastore"
@@ -289,7 +290,7 @@ class Project(Workspace):
 
     def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
         without_lags = {"settle_seconds": 0.2, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}
-        super().__init__(path, spark_home, **{**without_lags, **attributes})
+        super().__init__(path, spark_home, **{**without_lags, "on_new_table": "load_all", **attributes})
         self.url = url
         self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
 

@@ -364,7 +364,10 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
     )
     proposal = Proposal(("updated_at",), CursorType.TIMESTAMP, Strategy.UPSERT, "month", ("id",), True, ("why",))
     catalog = Catalog(
-        20_000, "2026-01-01", (Known(table, "f", "2026-01-01", 4, Presence.MISSING, (column,), proposal, proposal, "doubt", "1"),)
+        20_000,
+        "2026-01-01",
+        (Known(table, "f", "2026-01-01", 4, Presence.MISSING, (column,), proposal, proposal, "doubt", "1"),),
+        left_out=("t",),
     )
     path = tmp_path / "state"
     catalog.save(path)
@@ -374,6 +377,8 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "found_on",
             "found_at",
             "entries",
+            "left_out",
+            "missing_privileges",
             "format",
             "missing_privileges",
             "written_by",
@@ -477,7 +482,7 @@ def test_the_command_runs_as_an_ordinary_dagster_run(looks: Looks) -> None:
 
 def lines_of_nothing() -> dict[str, Any]:
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble proposal"
-    names += " safety_lag safety_lag_is_auto safety_lag_reason row_security"
+    names += " safety_lag safety_lag_is_auto safety_lag_reason row_security not_synced"
     return {
         **dict.fromkeys(names.split()),
         "primary_key": [],

@@ -43,6 +43,7 @@ attributes:
   settle_seconds: 0
   incremental: ["public.orders:id:integer"]
   containers: {orders: {engine: spark}}
+  on_new_table: load
 """
 
 

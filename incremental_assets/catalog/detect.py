@@ -105,8 +105,10 @@ def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile |
     ``profile``: of the container; None: there is none. It ranks candidates, rules some out and warns; it makes none trusted.
     """
     found, size = _by_columns(table, evidence, profile), table.bytes if evidence.bytes is None else evidence.bytes
-    if found.type is None or size is None or size > WHOLE_BYTES:
+    if size is None or size > WHOLE_BYTES:
         return found
+    if found.type is None:
+        return replace(found, is_small=True)
     why = f"small ({size / 2**20:.1f} MB): as well synced whole, which misses nothing"
     return replace(found, trusted=False, is_small=True, waits=found.trusted or found.waits, reasons=(why, *found.reasons[:1]))
 

@@ -15,10 +15,12 @@ from incremental_assets.core.container import SourceColumn, SourceTable
 class Change(str, Enum):
     """The kind of difference of a container.
 
-    ``BACK``: it was missing or hidden, and is there again. ``PRUNED``: it is gone from the source, and its entry was removed.
+    ``NEW``: it has become a container. ``ANNOUNCED``: it is new in the source, and not synced (``Presence``). ``BACK``: it was missing or
+    hidden, and is there again. ``PRUNED``: it is gone from the source, and its entry was removed.
     """
 
     NEW = "new"
+    ANNOUNCED = "announced"
     CHANGED = "changed"
     MISSING = "missing"
     BACK = "back"

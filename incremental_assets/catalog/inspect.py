@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from incremental_assets.catalog.detect import Proposal, propose, with_partitions
+from incremental_assets.catalog.detect import WHOLE_BYTES, Proposal, propose, with_partitions
 from incremental_assets.catalog.state import Known, Presence
-from incremental_assets.core.container import SourceColumn, SourceTable
+from incremental_assets.core.container import Kind, OnNewTable, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence, TableProfile
@@ -60,13 +60,32 @@ class CatalogDeclarations:
 
     ``specs``: the entries under ``incremental:``, by table. ``named``: the containers that the YAML names, which are never forgotten.
     ``excluded``: whether a container of this name is left out. ``auto``: whether the identifier that the catalog operation detects is used
-    for a container of this name, unless the YAML names one.
+    for a container of this name, unless the YAML names one. ``kinds``: the kinds of relations that become containers. ``on_new_table``:
+    what happens to tables that the first run did not find. ``schema``: the schema of the tables.
     """
 
     specs: Mapping[str, IncrementalSpec] = field(default_factory=dict[str, IncrementalSpec])
     named: Collection[str] = ()
     excluded: Callable[[str], bool] = lambda _: False
     auto: Callable[[str], bool] = lambda _: False
+    kinds: frozenset[Kind] = frozenset(Kind)
+    on_new_table: OnNewTable = OnNewTable.LOAD_ALL
+    schema: str = ""
+
+    def leaves_out(self, name: str, kind: Kind) -> bool:
+        """Whether the YAML leaves out the container of this name."""
+        return self.excluded(name) or kind not in self.kinds
+
+    def why_not_synced(self, known: Known) -> str | None:
+        """Why a table that the first run did not find is not synced, in words; None: it is."""
+        table, proposal = known.table, known.proposal
+        if table.name in self.named or self.on_new_table is OnNewTable.LOAD_ALL:
+            return None
+        if self.on_new_table is OnNewTable.ANNOUNCE:
+            return "on_new_table is announce"
+        if proposal.is_small or (proposal.trusted and self.detects(table.name)):
+            return None
+        return f"it is larger than {WHOLE_BYTES >> 20} MB or of unknown size, and has no trusted identifier that identifiers: auto uses"
 
     def detects(self, name: str) -> bool:
         """Whether the catalog operation decides which identifier a container has."""
@@ -160,15 +179,16 @@ class ContainerInspection:
         return found
 
     def _entry(self, table: SourceTable, listed: ListedContainer, evidence: TableEvidence, before: Known | None) -> Known:
-        """The new entry of a container. ``before``: its stored entry; a hidden one is not continued, but begun anew."""
+        """The new entry of a container. ``before``: its stored entry; one that was not synced is not continued, but begun anew."""
         table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
         # Since when the table is known counts for its age where the source does not tell that.
-        is_same = before is not None and before.presence is Presence.PRESENT and before.identity == listed.identity
+        there = (Presence.PRESENT, Presence.ANNOUNCED)
+        is_same = before is not None and before.presence in there and before.identity == listed.identity
         since = before.since if before is not None and is_same else self._now
         proposal, profiled = self._proposal(table, evidence, since)
-        if before is None or before.presence is Presence.HIDDEN:
-            entry = Known(table, fingerprint, self._now, activity, proposal=proposal, identity=listed.identity, profiled=profiled)
+        if before is None or before.presence in (Presence.HIDDEN, Presence.ANNOUNCED):
+            entry = Known(table, fingerprint, since, activity, proposal=proposal, identity=listed.identity, profiled=profiled)
             return self._pinned(entry)
         # The first identifier and the span stay as they were first found: the partitions follow from them, and existing partition keys must
         # not change.

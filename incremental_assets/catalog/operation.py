@@ -67,15 +67,19 @@ def take_catalog(
     # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
     to_inspect: list[str] = []
-    # Inspected are new and changed containers, hidden ones that are brought back, and missing ones that are there again. Of all others only
-    # the sizes are taken from the listing.
+    # Inspected are new and changed containers, hidden ones that are brought back, missing ones that are there again, and announced ones
+    # with other rows, whose identifier is not chosen for good. Of all others only the sizes are taken from the listing.
     for name, one in listed.items():
         known = old.get(name)
         if known is None or (known.presence is Presence.HIDDEN and options.recreate):
             to_inspect.append(name)
         elif known.presence is Presence.HIDDEN:
             entries[name] = known
-        elif known.fingerprint != one.fingerprint or known.presence is Presence.MISSING:
+        elif (
+            known.fingerprint != one.fingerprint
+            or known.presence is Presence.MISSING
+            or (known.presence is Presence.ANNOUNCED and known.activity != one.activity)
+        ):
             to_inspect.append(name)
         else:
             entries[name] = replace(known, table=replace(known.table, rows=one.rows, bytes=one.bytes, files=one.files))
@@ -85,9 +89,13 @@ def take_catalog(
             entries[name] = old[name]
             inspection.troubles[name] = "it disappeared from the source while it was inspected; the next run of the catalog looks again"
     entries |= renewed
-    present = {name: known for name, known in entries.items() if name in listed and known.presence is Presence.PRESENT}
+    there = (Presence.PRESENT, Presence.ANNOUNCED)
+    present = {name: known for name, known in entries.items() if name in listed and known.presence in there}
     entries |= inspection.measure(present, listed, new=renewed)
-    differences = [d for name, known in renewed.items() if (d := _difference(old.get(name), known)) is not None]
+    announced = {name for name, known in old.items() if known.presence is Presence.ANNOUNCED}
+    recent = {name for name in listed if name in entries and (name not in old or name in announced)}
+    entries |= {name: _placed(entries[name], before, declarations) for name in recent}
+    differences = [d for name in {*renewed, *recent} if (d := _difference(old.get(name), entries[name])) is not None]
     # Whether a container is gone is decided by the whole listing: one of another kind, or an excluded one, is still in the source.
     for name, known in old.items():
         if name not in everything:
@@ -96,8 +104,20 @@ def take_catalog(
             differences += [] if difference is None else [difference]
     doubts = {name: known.doubt for name, known in entries.items() if known.doubt is not None and declarations.detects(name)}
     found_on, kept = before.found_on if before else _today(), tuple(entries[name] for name in sorted(entries))
-    catalog = Catalog(found_on, now, kept, missing_privileges=source.missing_privileges)
+    aside = {name: one for name, one in everything.items() if name not in listed}
+    if before is not None:
+        aside = {name: one for name, one in aside.items() if name in before.left_out or declarations.leaves_out(name, one.kind)}
+    catalog = Catalog(found_on, now, kept, missing_privileges=source.missing_privileges, left_out=tuple(sorted(aside)))
     return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **inspection.troubles}, len(to_inspect))
+
+
+def _placed(known: Known, before: Catalog | None, declarations: CatalogDeclarations) -> Known:
+    """Returns the entry of a container that is new or was announced, with whether it is synced.
+
+    The first catalog takes in all. Who no longer leaves a container out wants it.
+    """
+    is_wanted = before is None or known.table.name in before.left_out or declarations.why_not_synced(known) is None
+    return replace(known, presence=Presence.PRESENT if is_wanted else Presence.ANNOUNCED)
 
 
 def _gone(
@@ -111,13 +131,15 @@ def _gone(
     name = known.table.name
     if known.presence is Presence.HIDDEN or declarations.excluded(name) or known.table.kind not in options.kinds:
         return known, None
+    if known.presence is Presence.ANNOUNCED and others:
+        return None, None  # nothing was synced of it
     if options.prune and name not in declarations.named and others:
         return None, Difference(name, Change.PRUNED)
     if options.prune and name in declarations.named:
         troubles[name] = "it is gone from the source and cannot be forgotten, as the YAML names it: remove it from the YAML first"
     elif options.prune:
         troubles[name] = "the source is empty, so nothing was forgotten. Check whether it is the right source"
-    if known.presence is Presence.MISSING:
+    if known.presence in (Presence.MISSING, Presence.ANNOUNCED):
         return known, None
     return replace(known, presence=Presence.MISSING, since=now), Difference(name, Change.MISSING)
 
@@ -136,9 +158,18 @@ def hide(catalog: Catalog, names: Sequence[str]) -> Catalog:
     return replace(catalog, entries=tuple(entries))
 
 
+def announced(catalog: Catalog | None, declarations: CatalogDeclarations) -> list[tuple[Known, str]]:
+    """Returns the announced containers that the YAML neither names nor leaves out, each with why it is not synced, in words."""
+    entries = [one for one in catalog.entries if one.presence is Presence.ANNOUNCED] if catalog is not None else []
+    left = [(one, declarations.why_not_synced(one)) for one in entries if not declarations.leaves_out(one.table.name, one.table.kind)]
+    return [(one, f"new since {one.since}; not synced: {why}") for one, why in left if why is not None]
+
+
 def _difference(before: Known | None, after: Known) -> Difference | None:
     """Returns the difference between a stored entry (None: there is none) and the new one; None: there is no difference."""
-    if before is None:
+    if after.presence is Presence.ANNOUNCED:
+        return Difference(after.table.name, Change.ANNOUNCED) if before is None else None
+    if before is None or before.presence is Presence.ANNOUNCED:
         return Difference(after.table.name, Change.NEW)
     changes = field_changes(before.table, after.table, before.dropped)
     if before.identity is not None and after.identity is not None and before.identity != after.identity:

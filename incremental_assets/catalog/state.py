@@ -26,22 +26,24 @@ class Presence(str, Enum):
     """Whether a container is there.
 
     ``MISSING``: it is gone from the source; its entry is kept until a catalog run prunes it. ``HIDDEN``: a person has removed it from the
-    catalog (``catalog remove``); it stays out until a catalog run recreates it.
+    catalog (``catalog remove``); it stays out until a catalog run recreates it. ``ANNOUNCED``: it came after the first catalog run, and is
+    not synced until the YAML names it (``on_new_table``).
     """
 
     PRESENT = "present"
     MISSING = "missing"
     HIDDEN = "hidden"
+    ANNOUNCED = "announced"
 
 
 @dataclass(frozen=True)
 class Known:
     """The entry of one container: its table as the catalog operation last found it.
 
-    ``since``: when it got its present ``presence`` (ISO 8601, UTC). ``fingerprint``, ``activity``, ``identity``: from the listing (see
-    ``core.evidence.ListedContainer``). ``dropped``: columns that it has had and no longer has. ``pinned``: the proposal that
-    ``identifiers: auto`` uses, kept from the first time that it was used; without columns, the container is synced as a snapshot; None: not
-    decided yet. ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
+    ``since``: when it got its present ``presence``, or was announced (ISO 8601, UTC). ``fingerprint``, ``activity``, ``identity``: from
+    the listing (see ``core.evidence.ListedContainer``). ``dropped``: columns that it has had and no longer has. ``pinned``: the proposal
+    that ``identifiers: auto`` uses, kept from the first time that it was used; without columns, the container is synced as a snapshot;
+    None: not decided yet. ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
     ``profiled``: the id of the profile that ``proposal`` takes into account, and whether the table was newer; None: there was none.
     """
 
@@ -64,7 +66,8 @@ class Catalog:
 
     ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of an empty table begins with it.
     ``found_at``: the time of the last run (ISO 8601, UTC). ``entries``: in the order of names. ``format``: see ``FORMAT``.
-    ``missing_privileges``: statements that would give our role what helps, each with what is lost without it in a comment.
+    ``missing_privileges``: statements that would give our role what helps, each with what is lost without it in a comment. ``left_out``:
+    the containers that the YAML, or the options of the first run, left out so far; one that is no longer left out is not new.
     ``written_by``: the version of this product that has stored it.
     """
 
@@ -73,6 +76,7 @@ class Catalog:
     entries: tuple[Known, ...]
     format: int = FORMAT
     missing_privileges: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     written_by: str | None = field(default_factory=product_version, compare=False)
 
     @property

@@ -41,8 +41,10 @@ def status(
 
     ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is the age of the
     watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the
-    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on.
+    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on, and one which
+    new tables are not synced.
     """
+    from incremental_assets.dagster.alerts.new_tables import new_tables_line
     from incremental_assets.dagster.current_problems import missing_daemon
     from incremental_assets.dagster.figures import prometheus_text
     from incremental_assets.dagster.loading import load_datastores, select
@@ -60,17 +62,17 @@ def status(
         def lines() -> list[dict[str, Any]]:
             return status_lines(instance, chosen, datetime.now(timezone.utc))
 
-        def say_whether_a_daemon_runs() -> None:
-            missing = missing_daemon(instance, chosen)
-            if missing is not None:
-                say(missing)
+        def sentences() -> list[str]:
+            told = [store for store in datastores if not tag and (not selection or store.name in selection)]
+            return [one for one in (new_tables_line(told), missing_daemon(instance, chosen)) if one is not None]
 
         if prometheus:
             for one in prometheus_text(lines()).removesuffix("\n").split("\n"):
                 line(one)
             return
         if as_json:
-            say_whether_a_daemon_runs()
+            for sentence in sentences():
+                say(sentence)
             while True:
                 for record in lines():
                     out(record)
@@ -81,11 +83,12 @@ def status(
             show(screen_of(lines()))
             for one in filter(is_outgrown, chosen):
                 say(f"{one.container.label} has become large and is synced whole; this reads only what is new: {one.entry}")
-            say_whether_a_daemon_runs()
+            for sentence in sentences():
+                say(sentence)
             return
         with whole_screen() as screen:
             while True:
-                screen.update(Group(screen_of(lines()), missing_daemon(instance, chosen) or ""), refresh=True)
+                screen.update(Group(screen_of(lines()), *sentences()), refresh=True)
                 time.sleep(watch)
 
 

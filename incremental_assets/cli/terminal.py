@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
+from incremental_assets.core.yaml_text import flow
 
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
@@ -158,7 +159,8 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     columns = ("container", "rows", "synced", "why")
     if any(record["glob"] for record in records):
         columns = ("container", "status", "kind", "glob", "format", "files", "bytes")
-    show(as_table(f"{datastore}: {len(there):,} containers", there, columns, narrow=True, cut="why"))
+    synced = sum(1 for one in there if one["not_synced"] is None)
+    show(as_table(f"{datastore}: {synced:,} containers", there, columns, narrow=True, cut="why"))
     changed = [
         {**r, "fields": "; ".join(f"{f['field'] or ''} {f['change']}: {f['before'] or '–'} → {f['after'] or '–'}" for f in r["fields"])}
         for r in records
@@ -178,6 +180,9 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     for record in records:
         if record["proposal"] and record["proposal"]["outgrown"]:
             say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
+    for record in records:
+        if record["not_synced"]:
+            say(f"{record['container']} is {record['not_synced']}. {_how_to_sync(record)}")
     if explain:
         _print_explained(records)
 
@@ -190,8 +195,18 @@ def say_privileges(datastore: str, missing: Sequence[str]) -> None:
         say(f"  {statement}")
 
 
+def _how_to_sync(record: dict[str, Any]) -> str:
+    """What to write for a new table."""
+    entry = record["proposal"]["entry"]
+    by = "" if entry is None else f", or under incremental: {entry}"
+    name = record["container"].partition("/")[2]
+    return f"To sync it, name it in the YAML under containers: {flow({name: {}})}{by}. To leave it out, list it under exclude."
+
+
 def _synced(record: dict[str, Any]) -> str:
     """How a container is synced, in a few words."""
+    if record["not_synced"]:
+        return "not"
     if record["identifier"] is None:
         return "whole"
     partitions = "" if record["partition_by"] is None else f", {record['partition_by']}"
@@ -200,8 +215,8 @@ def _synced(record: dict[str, Any]) -> str:
 
 def _why(record: dict[str, Any]) -> str | None:
     """Why it is synced so, or what is wrong with it: the first reason."""
-    if record["trouble"]:
-        return record["trouble"]
+    if record["trouble"] or record["not_synced"]:
+        return record["trouble"] or record["not_synced"]
     if record["missing_since"]:
         return f"gone from the source since {record['missing_since']}"
     return next(iter(record["proposal"]["why"]), None) if record["proposal"] else None

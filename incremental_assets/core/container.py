@@ -62,6 +62,16 @@ class WhenRecreated(str, Enum):
     ADOPT = "adopt"
 
 
+class OnNewTable(str, Enum):
+    """What happens to a table that a later run of the catalog finds, and that the YAML does not name. ``ANNOUNCE``: people are told of it,
+    and it is not synced. ``LOAD``: it is synced if it is small or has a trusted identifier that is used, and otherwise announced.
+    ``LOAD_ALL``: it is synced."""
+
+    ANNOUNCE = "announce"
+    LOAD = "load"
+    LOAD_ALL = "load_all"
+
+
 class Engine(str, Enum):
     """Who reads and writes the rows of a container. ``SPARK``: Spark, all of them. ``ARROW``: the sync's own process, whatever it can,
     also where Spark has other machines. ``AUTO``: who is faster. All ways write the same table (docs/decisions/ways-of-writing.md)."""

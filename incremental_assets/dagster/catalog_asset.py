@@ -246,6 +246,7 @@ def _metadata(outcome: CatalogResult) -> dict[str, Any]:
         "catalog/containers": len(present),
         "catalog/fields": sum(len(known.table.columns) for known in present),
         "catalog/known_missing": sum(1 for known in entries if known.presence is Presence.MISSING),
+        "catalog/known_announced": sum(1 for known in entries if known.presence is Presence.ANNOUNCED),
         "catalog/hidden": sum(1 for known in entries if known.presence is Presence.HIDDEN),
         **{f"catalog/{change.value}": count for change, count in counted.items()},
         "catalog/troubles": len(outcome.troubles),

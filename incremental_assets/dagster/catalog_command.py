@@ -9,8 +9,10 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_outgrown
+from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.diff import Change
-from incremental_assets.catalog.operation import hide
+from incremental_assets.catalog.operation import announced, hide
+from incremental_assets.catalog.state import Known
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.dagster.catalog_asset import CatalogConfig, catalog_options, run_catalog
 from incremental_assets.dagster.loading import Datastore, find_datastore, refuse_collisions, reload_catalog
@@ -20,7 +22,8 @@ from incremental_assets.dagster.project import current_project
 def catalog_records(
     datastore: Datastore, instance: dg.DagsterInstance, config: Mapping[str, Any], dry_run: bool, progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """One record for each known container, and one for each container that was pruned; the fields are those of ``_record``.
+    """One record for each known container, for each announced table, and for each container that was pruned; the fields are those of
+    ``_record``.
 
     ``config``: the run config of the operation (``CatalogConfig``). With ``dry_run`` nothing is stored and there is no Dagster run.
     ``progress`` is called with messages of a dry run. Raises SourceError or ConfigurationError.
@@ -41,7 +44,12 @@ def catalog_records(
     changes = {difference["container"]: difference for difference in differences}
     records = [_record(d, changes.get(d.table.name, {}), troubles.get(d.table.name)) for d in definitions]
     pruned = [name for name, difference in changes.items() if difference["change"] == Change.PRUNED.value]
-    return records + [_forgotten(f"{component.name}/{name}") for name in pruned]
+    declarations = component.declarations()
+    new = [
+        _new_table(component.name, one, declarations.schema, why, changes.get(one.table.name, {}).get("change"))
+        for one, why in announced(outcome.catalog, declarations)
+    ]
+    return records + new + [_forgotten(f"{component.name}/{name}") for name in pruned]
 
 
 def missing_privileges(datastore: Datastore, instance: dg.DagsterInstance) -> tuple[str, ...]:
@@ -121,6 +129,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "row_security": container.row_security.value,
         "left_out": [{"name": name, "why": why} for name, why in container.left_out.items()],
         "trouble": trouble or container.refusal,
+        "not_synced": None,
         "proposal": _proposal(definition),
     }
 
@@ -129,21 +138,46 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
     """What the catalog proposes for the container; None where the YAML has decided."""
     if definition.is_specified:
         return None
-    proposal = definition.proposal
     return {
-        "entry": definition.entry,
+        **_proposed(definition.proposal, definition.entry),
+        "used": definition.is_detected,
+        "outgrown": is_outgrown(definition),
+    }
+
+
+def _proposed(proposal: Proposal, entry: str | None) -> dict[str, Any]:
+    """A proposal that is not used. ``entry``: the one for the YAML."""
+    return {
+        "entry": entry,
         "partition_by": proposal.partition_by,
         "ordering": list(proposal.primary_key) if proposal.type is None else [],
         "trusted": proposal.trusted,
-        "used": definition.is_detected,
-        "outgrown": is_outgrown(definition),
+        "used": False,
+        "outgrown": False,
         "why": list(proposal.reasons),
+    }
+
+
+def _new_table(datastore: str, known: Known, schema: str, why: str, change: str | None) -> dict[str, Any]:
+    """The record of a table that was announced. ``why``: that it is not synced, in words. ``change``: whether this run has found it."""
+    table = known.table
+    return {
+        **_forgotten(f"{datastore}/{table.name}"),
+        "status": known.presence.value,
+        "kind": table.kind.value,
+        "primary_key": list(table.primary_key),
+        "rows": table.rows,
+        "bytes": table.bytes,
+        "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in table.columns],
+        "change": change,
+        "not_synced": why,
+        "proposal": _proposed(known.proposal, known.proposal.entry(schema, table.name)),
     }
 
 
 def _forgotten(label: str) -> dict[str, Any]:
     """The record of a container that was pruned: all fields of ``_record``, without values."""
-    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files row_security trouble"
+    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files row_security trouble not_synced"
     empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
     lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": [], "left_out": []}
     return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorStatus
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.dagster.alerts.new_tables import new_table_problems
 from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity
 from incremental_assets.dagster.alerts.sensor import look
 from incremental_assets.dagster.alerts.ticks import Expected, daemon_problem
@@ -90,7 +91,8 @@ def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: floa
     daemon = daemon_problem(instance, QUIET_SECONDS, at) if expected.schedules or expected.sensors else None
     # Nothing is evaluated while the daemon is down: that each schedule is overdue, and each container late, says nothing more.
     limits = _strictest([one.limits() for one in alerts])
-    problems = dict(look(instance, chosen, limits, expected, at, daemon_is_down=daemon is not None).problems)
+    found = look(instance, chosen, limits, expected, at, daemon_is_down=daemon is not None)
+    problems = {**found.problems, **new_table_problems(project.datastores)}
     if daemon is not None:
         problems["daemon"] = daemon
     ordered = sorted(problems.items(), key=lambda item: (item[1].severity is not Severity.FAILURE, item[0] != "daemon", item[1].text))

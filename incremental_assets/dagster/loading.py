@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._check import CheckError
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.operation import announced
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.collector import collector_paused
 from incremental_assets.core.container import Kind
@@ -250,19 +251,20 @@ def _is_current(datastore: Datastore, progress: Callable[[str], None]) -> bool:
     """Whether the stored catalog still describes the source, judged by one query for the listing. Raises SyncError.
 
     It is not current if a container is new, changed, gone or back, or if the identifier of one or its first and last value are not decided
-    yet. Kinds that the YAML leaves out, and hidden and excluded containers, do not matter.
+    yet. Kinds that the YAML leaves out, and hidden, announced and excluded containers, do not matter.
     """
     settings, catalog = datastore.component.settings(), datastore.catalog
     assert catalog is not None
     known, listed = catalog.by_name, datastore.component.listing(catalog, progress)
+    declarations = datastore.component.declarations()
     hidden = {name for name, one in known.items() if one.presence is Presence.HIDDEN}
+    hidden |= {one.table.name for one, _ in announced(catalog, declarations)}
 
     def matters(name: str, kind: Kind) -> bool:
         return kind in settings.catalog.kinds and name not in hidden and not settings.is_excluded(name)
 
     seen = {name: one.fingerprint for name, one in listed.items() if matters(name, one.kind)}
     present = {n: one for n, one in known.items() if one.presence is Presence.PRESENT and matters(n, one.table.kind)}
-    declarations = datastore.component.declarations()
     undecided = [n for n, one in present.items() if declarations.lacks_span(one)]
     return not undecided and seen == {name: one.fingerprint for name, one in present.items()}
 

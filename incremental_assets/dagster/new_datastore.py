@@ -173,8 +173,8 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
     excluded = [*new.exclude, *migrations, *(glob.escape(name) for name in views)]
     why = "   # also views, and what migration tools keep for themselves" if migrations or views else ""
     lines = [
-        "# Written by `incremental-assets add`. Every table of the schema is synced, also one that comes later: those under `incremental`",
-        "# by what is new in them, all others whole each time. What nothing proves is not used unasked: those entries are comments.",
+        "# Written by `incremental-assets add`. Every table that the schema has now is synced: those under `incremental` by what is new in",
+        "# them, all others whole each time. What nothing proves is not used unasked: those entries are comments.",
         f"type: incremental_assets.{new.component}",
         "attributes:",
         f"  name: {new.name}",
@@ -183,6 +183,7 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
         *([f"  only: {flow(list(new.only))}"] if new.only else []),
         *([f"  exclude: {flow(excluded)}{why}"] if excluded else []),
         f"  catalog: {{schedule: {flow(CATALOG_SCHEDULE)}}}   # looks for new tables and columns",
+        "  on_new_table: announce   # is told, and synced once this file names it; load: small ones are synced at once",
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
     used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]

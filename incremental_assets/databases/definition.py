@@ -23,6 +23,7 @@ from incremental_assets.core.container import (
     ContainerOptions,
     Engine,
     Inherited,
+    OnNewTable,
     RegularScan,
     RowSecurity,
     SourceTable,
@@ -64,7 +65,7 @@ class DatastoreSettings:
     of those that are; empty: all.
     ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none. ``when_recreated``: what syncs of
     containers do that do not say it themselves, where the table is another one than before. ``engine``: who reads and writes the rows of
-    containers that do not say it themselves.
+    containers that do not say it themselves. ``on_new_table``: what happens to tables that the first catalog did not find.
     """
 
     name: str
@@ -97,6 +98,7 @@ class DatastoreSettings:
     auto_identifiers: bool = False
     when_recreated: WhenRecreated = WhenRecreated.REFUSE
     engine: Engine = Engine.AUTO
+    on_new_table: OnNewTable = OnNewTable.ANNOUNCE
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
 
     def __post_init__(self) -> None:
@@ -297,7 +299,7 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog, refuse: Refuse
             if not settings.is_excluded(name):
                 with refused_to(refuse):
                     _expect(settings, what, name, known)
-    shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
+    shown = [one for one in catalog.entries if _is_shown(settings, one) and is_synced(settings, one.table)]
     columns = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
     definitions: list[TableDefinition] = []
     for one in shown:
@@ -308,6 +310,11 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog, refuse: Refuse
         other = paths.setdefault(definition.container.key_path, definition.table.name)
         assert other == definition.table.name, "the encoding of names is reversible, so two names never meet"
     return definitions
+
+
+def _is_shown(settings: DatastoreSettings, known: Known) -> bool:
+    """Whether nothing but the YAML can keep the entry from being a container. A table that was announced is one as soon as it is named."""
+    return known.presence is not Presence.HIDDEN and (known.presence is not Presence.ANNOUNCED or known.table.name in settings.named)
 
 
 def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[str, Known]) -> None:

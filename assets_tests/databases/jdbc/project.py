@@ -180,7 +180,7 @@ class JdbcProject(Workspace):
 
     def __init__(self, path: Path, server: Server, database: str, spark_home: Path, **attributes: Any) -> None:
         without_lags = {"watermark_margin_seconds": 0, "safety_lag_seconds": 0}
-        super().__init__(path, spark_home, **{**without_lags, **attributes})
+        super().__init__(path, spark_home, **{**without_lags, "on_new_table": "load_all", **attributes})
         self.server, self.database = server, database
         self.user, self.password = server.login
 

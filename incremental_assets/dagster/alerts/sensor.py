@@ -23,6 +23,7 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.alerts.broken_rules import broken_rules
 from incremental_assets.dagster.alerts.causes import one_for_each_cause
 from incremental_assets.dagster.alerts.messages import Known, Message, Urls, from_cursor, news, to_cursor
+from incremental_assets.dagster.alerts.new_tables import new_table_problems
 from incremental_assets.dagster.alerts.page import page_url, report
 from incremental_assets.dagster.alerts.problems import Facts, Found, Limits, Severity, found_in
 from incremental_assets.dagster.alerts.replication_slots import slot_problems
@@ -67,10 +68,11 @@ def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from incremental_assets.dagster.loading import load_datastores
 
-        chosen = [one for datastore in load_datastores(current_project()) for one in datastore.definitions]
+        datastores = load_datastores(current_project())
+        chosen = [one for datastore in datastores for one in datastore.definitions]
         assert context.repository_def is not None, "the daemon always gives it"
         expected = Expected.of(context.repository_def, but=settings.name)
-        found = look(context.instance, chosen, settings.limits, expected)
+        found = look(context.instance, chosen, settings.limits, expected).with_more(new_table_problems(datastores))
         # If the daemon was down, what it has not evaluated meanwhile is evaluated within its first minutes.
         last = context.last_tick_completion_time
         if last is not None and time.time() - last > _PAUSE_SECONDS + settings.every_seconds:

@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNull, RowSecurity, WhenRecreated
+from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNewTable, OnNull, RowSecurity, WhenRecreated
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it
 from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
@@ -177,6 +177,7 @@ class TableDatastore(DatastoreComponent):
     identifiers: Literal["auto", "yaml"] = "yaml"
     when_recreated: Literal["refuse", "reload", "adopt"] = "refuse"
     engine: Literal["auto", "spark", "arrow"] = "auto"
+    on_new_table: Literal["announce", "load", "load_all"] = "announce"
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -184,7 +185,15 @@ class TableDatastore(DatastoreComponent):
     def declarations(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
-        return CatalogDeclarations(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
+        return CatalogDeclarations(
+            settings.specs,
+            settings.named,
+            settings.is_excluded,
+            settings.is_auto,
+            settings.catalog.kinds,
+            settings.on_new_table,
+            settings.schema,
+        )
 
     def definitions(self, catalog: Catalog, refuse: Refuse = raise_it) -> list[TableDefinition]:
         """The containers of the catalog. ``refuse`` is called with a ConfigurationError where the YAML does not fit it."""
@@ -237,6 +246,7 @@ class TableDatastore(DatastoreComponent):
             "auto_identifiers": self.identifiers == "auto",
             "when_recreated": WhenRecreated(self.when_recreated),
             "engine": Engine(self.engine),
+            "on_new_table": OnNewTable(self.on_new_table),
             "catalog": self.catalog.settings(self.name),
         }
 
