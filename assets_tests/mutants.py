@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "The watermark is not stored after the rows",
         "delta/write.py",
-        "        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version)\n",
+        "        set_property(spark, table, STATE_PROPERTY, text, None if by_spark else outcome.data_version, container.comments)\n",
         "",
         "test_sync.py::test_only_what_is_new_is_read",
     ),

@@ -22,7 +22,7 @@ KEYWORDS = re.compile(
 CALL = re.compile(r"\b[a-z_0-9]+\($")
 """What stands before an interpolation that is an argument of one of Spark's functions."""
 QUOTING = {
-    "assignments",
+    *("assignments", "column_sql"),
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     "sql_text",
     *(
