@@ -63,6 +63,7 @@ def shop(project: Callable[..., Project]) -> Project:
             },
             EVIL: {
                 "schedule": "0 * * * *",
+                "deletion_vectors": True,
                 "checks": [{"rule": "freshness", "column": "seen", "max_age": "36 hours"}],
             },
         },
