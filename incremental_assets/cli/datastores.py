@@ -179,7 +179,7 @@ def _add(
 @app.command(
     rich_help_panel="The project",
     epilog=examples(
-        ("adopt shop", "the database has moved, was upgraded or restored"),
+        ("adopt shop", "its database was moved, upgraded or restored"),
         ("adopt shop/orders", "the table was made anew"),
         ("adopt store --from shop", "shop is called store now"),
     ),
