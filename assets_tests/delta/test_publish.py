@@ -30,9 +30,9 @@ def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Pr
     return made
 
 
-def published(shop: Project, schema: str | None) -> dict[str, tuple[str, str | None]]:
+def published(shop: Project, schema: str | None, catalog: str = SPARK_CATALOG) -> dict[str, tuple[str, str | None]]:
     os.environ["DAGSTER_HOME"] = str(shop.spark_home)  # whose server the command uses; a sync has set another one
-    lines = list(publish_lines(shop.catalog(), SPARK_CATALOG, schema))
+    lines = list(publish_lines(shop.catalog(), catalog, schema))
     return {line["container"].partition("/")[2]: (line["status"], line["name"]) for line in lines}
 
 
@@ -56,6 +56,8 @@ def test_without_a_metastore_nothing_is_published(shop: Project) -> None:
     """The command would say that a name was created which is gone as soon as Spark's server ends."""
     with pytest.raises(ConfigurationError, match="Spark has no metastore"):
         published(shop, "s")
+    with pytest.raises(ConfigurationError, match="Spark has no catalog 'unity'"):
+        published(shop, "s", "unity")
 
 
 @pytest.mark.long

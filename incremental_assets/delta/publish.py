@@ -56,7 +56,12 @@ class PublishedName:
 
 
 def expect_metastore(spark: "SparkSession", catalog: str) -> None:
-    """Raises ConfigurationError if the catalog is one that Spark's server keeps in its memory."""
+    """Raises ConfigurationError if Spark has no such catalog, or one that its server keeps in its memory."""
+    if catalog != SPARK_CATALOG and not spark.conf.get(f"spark.sql.catalog.{catalog}", ""):
+        raise ConfigurationError(
+            f"Spark has no catalog {catalog!r}: the setting spark.sql.catalog.{catalog} of its server is missing. Nothing was published. "
+            "docs/publishing.md has examples."
+        )
     own = spark.conf.get("spark.sql.catalog.spark_catalog", "") == _DELTA_CATALOG
     if catalog == SPARK_CATALOG and own and spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
         raise ConfigurationError(
