@@ -35,7 +35,7 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_link, page_path
 from incremental_assets.dagster.retained_log import report_lost, report_retained
-from incremental_assets.dagster.run_tags import RESULT_TAG
+from incremental_assets.dagster.run_tags import CONTAINER_TAG, RESULT_TAG, tag_of
 from incremental_assets.dagster.schedules import schedules_shown
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
@@ -168,6 +168,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     log = context.log.info
     if container.refusal is not None:
         raise ConfigurationError(container.refusal)  # before a lock is made for it
+    _name_container(context, definition)
     _limit_runtime(context, definition)
     restore_range(instance, definition, context.run.tags)
     # The stack of the scope is closed when the run has ended, after its last event. So the lock is still held while the IO manager commits.
@@ -233,6 +234,13 @@ def _warn(context: dg.AssetExecutionContext, definition: ContainerDefinition, wa
         context.log.warning(f"{definition.container.label}: {warning}")
     if warnings:
         context.instance.add_run_tags(context.run.run_id, {RESULT_TAG: "warning"})
+
+
+def _name_container(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> None:
+    """Gives the run of one container the tag by which `status`, alerts and schedules find its runs, if who launched it did not."""
+    chosen = context.run.asset_selection
+    if tag_of(context.run, CONTAINER_TAG) is None and chosen is not None and len(chosen) == 1:
+        context.instance.add_run_tags(context.run.run_id, {CONTAINER_TAG: definition.container.label})
 
 
 def _limit_runtime(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> None:

@@ -51,11 +51,9 @@ def datastore_of(run: dg.DagsterRun) -> str | None:
 
 
 def runs_with(instance: dg.DagsterInstance, name: str, value: str, limit: int) -> list[dg.RunRecord]:
-    """The newest runs with this tag, the newest first; then those of older versions, if there are fewer than ``limit``."""
-    found = list(instance.get_run_records(dg.RunsFilter(tags={name: value}), limit=limit))
-    if len(found) < limit:
-        found += instance.get_run_records(dg.RunsFilter(tags={_before(name): value}), limit=limit - len(found))
-    return found
+    """The newest runs with this tag, the newest first; those of older versions where there is none of this one."""
+    found = instance.get_run_records(dg.RunsFilter(tags={name: value}), limit=limit)
+    return list(found or instance.get_run_records(dg.RunsFilter(tags={_before(name): value}), limit=limit))
 
 
 def started_by(tags: Mapping[str, str]) -> str:

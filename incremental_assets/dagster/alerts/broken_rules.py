@@ -13,14 +13,13 @@ from incremental_assets.dagster.alerts.problems import Facts, Problem, Severity
 
 
 def broken_rules(anomalies: Iterable[Anomaly], facts: Mapping[str, Facts], blocking: Mapping[str, Sequence[str]]) -> Mapping[str, Problem]:
-    """The problems by their keys. ``anomalies``: all that are open. ``blocking``: by container, the rules because of which its last sync
-    has failed."""
+    """The problems by their keys. ``anomalies``: all that are open; those of a container that is not among ``facts``, as it is no longer
+    synced, are nobody's to mend. ``blocking``: by container, the rules because of which its last sync has failed."""
     by_rule: dict[tuple[str, str], list[Anomaly]] = {}
-    for one in anomalies:
+    for one in (one for one in anomalies if one.container in facts):
         by_rule.setdefault((one.container, one.rule), []).append(one)
     return {
-        f"{label} rule {rule}": _problem(some, facts.get(label) or Facts.of_label(label), rule in blocking.get(label, ()))
-        for (label, rule), some in by_rule.items()
+        f"{label} rule {rule}": _problem(some, facts[label], rule in blocking.get(label, ())) for (label, rule), some in by_rule.items()
     }
 
 

@@ -46,8 +46,9 @@ def news(before: Known | None, found: Found, on: frozenset[Severity], urls: Urls
     """What is sent to a destination (None: nothing), and what it knows afterwards. ``before``: what it knows; None: it is a new one.
     ``urls``: None where it is not known where Dagster's UI is.
 
-    There is one message of a problem, and one more when it is over. One that was a warning and is a failure now counts as new. One whose
-    causes are all known is not new: one more container that cannot reach a source which is away, or the last one that still cannot.
+    There is one message of a problem, and one more when it is over. One that was a warning and is a failure now, or has another cause,
+    counts as new. One whose causes are all known is not new: one more container that cannot reach a source which is away, or the last one
+    that still cannot.
     """
     reports_syncs = before is not None and Severity.SUCCESS in on
     before = before or Known()
@@ -55,7 +56,7 @@ def news(before: Known | None, found: Found, on: frozenset[Severity], urls: Urls
     told = _causes(before.problems.values())
     begun = [one for key, one in problems.items() if key not in before.problems and _is_new(one, told)]
     begun += [one for key, one in problems.items() if key in before.problems and _is_worse(one, before.problems[key])]
-    kept = {key: one for key, one in before.problems.items() if key in found.undecided}
+    kept = {key: one for key, one in before.problems.items() if key not in problems and _is_undecided(key, one, found.undecided)}
     over = _over({key: one for key, one in before.problems.items() if key not in problems and key not in kept}, {**kept, **problems})
     after = Known({**kept, **problems}, {label: run for label, (run, _) in found.runs.items()})
     synced = [text for label, (run, text) in found.runs.items() if reports_syncs and before.runs.get(label) != run]
@@ -83,7 +84,12 @@ def _over(gone: Mapping[str, Problem], left: Mapping[str, Problem]) -> list[Prob
 
 
 def _is_worse(one: Problem, before: Problem) -> bool:
-    return one.severity is Severity.FAILURE and before.severity is not Severity.FAILURE
+    return (one.severity is Severity.FAILURE and before.severity is not Severity.FAILURE) or not one.causes <= before.causes
+
+
+def _is_undecided(key: str, one: Problem, undecided: frozenset[str]) -> bool:
+    """Whether nothing can be said of the problem now: of one for several, if at least half of them are at work."""
+    return key in undecided or (bool(one.members) and 2 * len(one.members & undecided) >= len(one.members))
 
 
 def _message(begun: Sequence[Problem], over: Sequence[Problem], synced: Sequence[str], urls: Urls | None) -> Message:
@@ -113,7 +119,8 @@ def to_cursor(known: Mapping[str, Known]) -> str:
 
 
 def _noted(one: Problem) -> Mapping[str, Any]:
-    return {"severity": one.severity.value, "text": one.text, "remedy": one.remedy, "causes": sorted(one.causes)}
+    sets = {"causes": sorted(one.causes), "members": sorted(one.members)}
+    return {"severity": one.severity.value, "text": one.text, "remedy": one.remedy, **sets}
 
 
 def from_cursor(text: str | None) -> dict[str, Known]:
@@ -122,4 +129,5 @@ def from_cursor(text: str | None) -> dict[str, Known]:
 
 def _problems(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Problem]]:
     for key, one in found.items():
-        yield key, Problem(Severity(one["severity"]), one["text"], one.get("remedy", ""), causes=frozenset(one.get("causes", ())))
+        causes, members = (frozenset(one.get(name, ())) for name in ("causes", "members"))
+        yield key, Problem(Severity(one["severity"]), one["text"], one.get("remedy", ""), causes=causes, members=members)

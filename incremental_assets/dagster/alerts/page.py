@@ -48,9 +48,10 @@ def report(instance: dg.DagsterInstance, name: str, problems: Mapping[str, Probl
     digest = hashlib.sha256(json.dumps(sorted((name, one.severity.value) for name, one in problems.items())).encode()).hexdigest()[:16]
     newest = next(iter(instance.fetch_materializations(key, limit=1).records), None)
     if newest is not None and newest.asset_materialization is not None:
-        before = newest.asset_materialization.metadata
-        is_current = before[OPEN].value == page or time.time() - newest.timestamp < _AGAIN_SECONDS
-        if before[_DIGEST].value == digest and is_current:
+        # Anybody may report an event of the asset in the UI, without this metadata.
+        before = {name: value.value for name, value in newest.asset_materialization.metadata.items()}
+        is_current = before.get(OPEN) == page or time.time() - newest.timestamp < _AGAIN_SECONDS
+        if before.get(_DIGEST) == digest and is_current:
             return
     metadata = {OPEN: dg.MetadataValue.md(page), _NUMBER: len(problems), _DIGEST: digest}
     instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=metadata))

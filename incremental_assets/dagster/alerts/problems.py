@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.duration import for_people
+from incremental_assets.dagster.event_log import INTERRUPTED
 
 _END_IT = (
     "New rows are synced all the same, but each sync reads again from there on. If nobody needs the transaction, end it in the source "
@@ -58,6 +59,7 @@ class Problem:
 
     ``link``: the path of a page of Dagster's UI about it; empty if there is none. ``since``: in seconds since 1970 UTC; None if it is not
     known. ``cause``: None where no other problem can have the same one. ``causes``: digests of all causes that it stands for.
+    ``members``: the keys of the problems that it stands for.
     """
 
     severity: Severity
@@ -67,6 +69,7 @@ class Problem:
     since: float | None = None
     cause: Cause | None = None
     causes: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
 
     @property
     def in_words(self) -> str:
@@ -178,7 +181,8 @@ def _of_sync(record: Mapping[str, Any], link: str) -> Problem | None:
         # Messages that differ only in the name of the container have one cause.
         why = as_line(record["message"]).removeprefix(f"{label}: ")
         text, since = f"{label}: the last sync has failed: {why}", _seconds(record["failing_since"])
-        return Problem(Severity.FAILURE, text, link=link, since=since, cause=Cause(Kind.FAILING, label, why))
+        cause = None if why == INTERRUPTED else Cause(Kind.FAILING, label, why)  # which does not say why
+        return Problem(Severity.FAILURE, text, link=link, since=since, cause=cause)
     if result == "warning":
         return Problem(
             Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}", link=link, since=_seconds(record["synced_at"])
