@@ -187,7 +187,8 @@ class ContainerInspection:
         is_same = before is not None and before.presence in there and before.identity == listed.identity
         since = before.since if before is not None and is_same else self._now
         proposal, profiled = self._proposal(table, evidence, since)
-        if before is None or before.presence in (Presence.HIDDEN, Presence.ANNOUNCED):
+        is_synced = before is not None and (before.presence is not Presence.ANNOUNCED or table.name in self._declarations.named)
+        if before is None or before.presence is Presence.HIDDEN or not is_synced:
             entry = Known(table, fingerprint, since, activity, proposal=proposal, identity=listed.identity, profiled=profiled)
             return self._pinned(entry)
         # The first identifier and the span stay as they were first found: the partitions follow from them, and existing partition keys must

@@ -107,7 +107,10 @@ def take_catalog(
     aside = {name: one for name, one in everything.items() if name not in listed}
     if before is not None:
         aside = {name: one for name, one in aside.items() if name in before.left_out or declarations.leaves_out(name, one.kind)}
-    catalog = Catalog(found_on, now, kept, missing_privileges=source.missing_privileges, left_out=tuple(sorted(aside)))
+    # What is away now, or could not be looked at, is not new when it is there again.
+    away = {name for name in (before.left_out if before is not None else ()) if name not in everything}
+    unread = {name for name in source.troubles if name not in entries}
+    catalog = Catalog(found_on, now, kept, missing_privileges=source.missing_privileges, left_out=tuple(sorted({*aside, *away, *unread})))
     return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **inspection.troubles}, len(to_inspect))
 
 
@@ -116,7 +119,9 @@ def _placed(known: Known, before: Catalog | None, declarations: CatalogDeclarati
 
     The first catalog takes in all. Who no longer leaves a container out wants it.
     """
-    is_wanted = before is None or known.table.name in before.left_out or declarations.why_not_synced(known) is None
+    if before is None or not before.entries:  # a schema may have been empty before
+        return replace(known, presence=Presence.PRESENT)
+    is_wanted = known.table.name in before.left_out or declarations.why_not_synced(known) is None
     return replace(known, presence=Presence.PRESENT if is_wanted else Presence.ANNOUNCED)
 
 
@@ -131,7 +136,7 @@ def _gone(
     name = known.table.name
     if known.presence is Presence.HIDDEN or declarations.excluded(name) or known.table.kind not in options.kinds:
         return known, None
-    if known.presence is Presence.ANNOUNCED and others:
+    if known.presence is Presence.ANNOUNCED and others and name not in declarations.named:
         return None, None  # nothing was synced of it
     if options.prune and name not in declarations.named and others:
         return None, Difference(name, Change.PRUNED)

@@ -40,7 +40,7 @@ from incremental_assets.databases.source import Relation, SourceDatabase, Source
 from incremental_assets.databases.source_checks import gone_from_source, shape_digest
 from incremental_assets.databases.stored_state import checked_state, compared_relation, load_anew, without_watermark
 from incremental_assets.databases.sync import TableSync
-from incremental_assets.databases.takeover import TakenOver, all_rows, compared, taken_over, to_be_proved
+from incremental_assets.databases.takeover import TakenOver, all_rows, compared, other_columns, taken_over, to_be_proved
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
@@ -137,9 +137,10 @@ class TableAdapter:
             with reader.snapshot():
                 rows, now = _rows_now(definition, reader, plan)
                 compare = functools.partial(compare_as_one, rows, lambda: scope.spark, table, now, reader)
+                others = _other_columns(plan, table, rows) if plan.is_certain else None
                 differ = compared(container, plan.windows[0].lower, compare)[1] if plan.is_certain else compare(older).counts
                 seen = reader.relation()
-            plan = decided(container, plan, differ) or self._made(
+            plan = decided(container, plan, differ, others) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen
             )
             if plan.doubt is not None:
@@ -259,7 +260,7 @@ class TableAdapter:
             with reader.snapshot():
                 rows, now = _rows_now(definition, reader, plan)
                 compare = functools.partial(compare_as_one, rows, spark, table, now, reader)
-                return taken_over(plan, reader, why, relation.changes, compare)
+                return taken_over(plan, reader, why, relation.changes, compare, _other_columns(plan, table, rows))
 
     def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         return []
@@ -352,6 +353,12 @@ def _came_from(column: Column, in_source: Mapping[str, SourceColumn], container:
         return f"{known.comment} ({known.type} in the source)" if known.comment else f"{known.type} in the source"
     of = next((name for name in container.canonical if canonical_name(name) == column.name), None)
     return "when it was found that the source no longer has the row" if of is None else f"the same for all spellings of a value of {of}"
+
+
+def _other_columns(plan: TablePlan, table: LakeTable, rows: SourceSnapshot) -> str | None:
+    """``other_columns`` of the table in the lake and the snapshot."""
+    head = table.head()
+    return None if head is None or plan.state is None else other_columns(plan.state, head.columns, rows.columns)
 
 
 def _rows_now(definition: TableDefinition, reader: SourceDatabase, plan: TablePlan) -> tuple[SourceSnapshot, Container]:

@@ -17,18 +17,20 @@ from incremental_assets.databases.source import Relation
 from incremental_assets.databases.stored_state import is_another, is_doubted, recreated_refusal
 
 
-def decided(container: Container, plan: TablePlan, differ: Mapping[Difference, int]) -> TablePlan | None:
+def decided(container: Container, plan: TablePlan, differ: Mapping[Difference, int], others: str | None) -> TablePlan | None:
     """The plan of a sync whose table was compared, because it may be another one; None if the sync goes on with the table as it is.
-    ``differ``: how many rows do, of each kind.
+    ``differ``: how many rows do, of each kind. ``others``: how the columns do (``takeover.other_columns``), of a table that is certainly
+    another one.
 
     Rows that the lake alone has are no sign of another table, as the source may have deleted them, or moved them above the watermark. But a
     table that is certainly another one is taken over only as ``adopt`` does it (``takeover.compared``). Raises RebuildNeeded where the YAML
     has it refused.
     """
     wrong = sum(number for kind, number in differ.items() if plan.is_certain or kind is not Difference.SURPLUS)
-    if not wrong:
+    if not wrong and others is None:
         return None
     what = f"{plan.doubt}, and {wrong:,} rows below the watermark differ from those in the lake"
+    what = what if others is None else f"{plan.doubt}, and its columns are others: {others}"
     if container.when_recreated is WhenRecreated.REFUSE:
         raise recreated_refusal(container, what)
     assert container.identifier is not None

@@ -115,7 +115,7 @@ def with_commit(state: TableState | None, table: LakeTable, learned: TableState 
 def another_source(container: Container, head: Head, database: str) -> str | None:
     """From which other database or schema the table was filled, in words; None if it was from this one (``Server.source``)."""
     before, schema = head.filled_from
-    if before is None or not _same_source(before, database):
+    if before is None or not same_source(before, database):
         return f"the table was filled from another database (system/database {before}, now {database})"
     return None if schema in (None, container.schema) else f"the table was filled from schema {schema} (now {container.schema})"
 
@@ -195,7 +195,7 @@ def _rebuild(container: Container, what: str) -> str:
     )
 
 
-def _same_source(before: str, now: str) -> bool:
+def same_source(before: str, now: str) -> bool:
     """Whether two values of ``Server.source`` (``system/database``) may name the same database.
 
     A role that is not allowed to read the system identifier sees ``hidden`` instead of it; then only the database's OID is compared.

@@ -8,19 +8,22 @@ What the state says of the old server's transactions, log and counters says noth
 reads everything from its lag window on; so only the rows below that have to be proved, and the watermark stays.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from incremental_assets.core.comparison import Comparison, Difference, RowScope
 from incremental_assets.core.container import Container
 from incremental_assets.core.counted_changes import CountedChanges
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.audit import below
+from incremental_assets.databases.column_numbers import numbers_read
 from incremental_assets.databases.hidden_rows import policies_in_force
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import Relation, SourceDatabase
-from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, another_source, is_another, is_doubted, load_anew
+from incremental_assets.databases.stored_state import ANOTHER, DOUBTED, another_source, is_another, is_doubted, load_anew, same_source
 from incremental_assets.delta.table import Head
 
 Compare = Callable[[RowScope], Comparison]
@@ -50,12 +53,29 @@ def all_rows(container: Container) -> RowScope:
     return RowScope() if container.identifier is None else RowScope((container.identifier.domain,), container.has_null_identifiers)
 
 
-def taken_over(plan: TablePlan, source: SourceDatabase, why: str, changes: CountedChanges | None, compare: Compare) -> TakenOver:
+def other_columns(state: TableState, lake: Sequence[Column], source: Sequence[Column]) -> str | None:
+    """How the columns of the source differ from those that the table was filled with, in words; None if they do not.
+
+    Values of another column, or of one with another type, are not compared, or not exactly: the lake has what its own type holds of them.
+    """
+    filled = {one.name: one.type for one in lake if one.name != MARK and (state.columns is None or one.name in state.columns)}
+    there = {one.name: one.type for one in source}
+    said = [f"{name} is new" for name in there.keys() - filled.keys()] + [f"{name} is gone" for name in filled.keys() - there.keys()]
+    said += [f"{name} was {filled[name]} and is {there[name]}" for name in filled.keys() & there.keys() if filled[name] != there[name]]
+    return ", ".join(sorted(said)) or None
+
+
+def taken_over(
+    plan: TablePlan, source: SourceDatabase, why: str, changes: CountedChanges | None, compare: Compare, others: str | None
+) -> TakenOver:
     """Compares the rows that the next sync does not read, in the snapshot that is held. ``why``: they may be others (``to_be_proved``).
-    ``changes``: the source's counters from before the snapshot.
+    ``changes``: the source's counters from before the snapshot. ``others``: see ``other_columns``.
     """
     container, state = plan.container, plan.state
     assert state is not None
+    if others is not None:
+        said = f"{why}, and its columns are others: {others}. Nothing was changed. If this is the right table, {load_anew(container)}"
+        return TakenOver(said=said, differs=True)
     lower = None if container.identifier is None else container.lag_window.window(plan.watermark).lower
     found, wrong = compared(container, lower, compare)
     if wrong:
@@ -104,14 +124,15 @@ def _differs(container: Container, why: str, wrong: Mapping[Difference, int], fo
 
 def _state_after(container: Container, state: TableState, source: SourceDatabase, changes: CountedChanges | None) -> TableState:
     """The state once the rows were found equal, in the snapshot that is held."""
-    relation = source.relation()
+    relation, server = source.relation(), source.server.source
     counted = changes if container.strategy is Strategy.APPEND else None
     return replace(
         state,
-        source=source.server.source,
+        # A role that may not read the server's identifier says less than is known.
+        source=state.source if "hidden" in server and same_source(state.source, server) else server,
         schema=container.schema,
         relation=relation.id,
-        numbers=relation.numbers or None,
+        numbers=numbers_read(container, relation) or None,
         mark=relation.mark,
         policies=policies_in_force(container, source).digest,
         point=source.point(),

@@ -140,7 +140,8 @@ class Manifest:
 
     def clear(self) -> None:
         """Removes all records before the whole table is replaced: a sync that breaks off then must not leave files that count as read."""
-        if self._all():
+        if self.table.opened() is not None:
+            self._all()  # which refuses those of a newer version
             self._write([], "overwrite")
 
     def keep_only(self, remembered: Remembered) -> None:
@@ -185,9 +186,10 @@ class Manifest:
 
 
 def _is_ours(delta: DeltaTable) -> bool:
-    """Whether the manifest has these columns, or those of an earlier version. If it has others, its files count as unknown."""
+    """Whether the manifest has these columns, or those of another version, which adds some at the end. If it has others, its files count
+    as unknown."""
     names = [field.name for field in delta.schema().fields]
-    return names == _SCHEMA.names[: len(names)] and len(names) >= len(_SCHEMA) - _ADDED
+    return names[: len(_SCHEMA)] == _SCHEMA.names[: len(names)] and len(names) >= len(_SCHEMA) - _ADDED
 
 
 def _age(record: FileRecord) -> tuple[int, int]:
