@@ -156,7 +156,7 @@ LABELS = [
            create trigger t before update on conditions for each row execute function t_conditions()""",
         filled("conditions", "code, changed_at", f"'c' || i, {MIXED}"),
         '"public.conditions:changed_at:timestamp!upsert"',
-        says="though nothing in the source sets it at an update",
+        says="though nothing in the source is known to set it at an update",
     ),
     Label(  # a date, changed by a trigger; its key is a unique index over two columns
         "daily",

@@ -224,6 +224,15 @@ def test_what_cannot_be_added_is_refused_before_anything_is_written(
     assert not (tmp_path / "lake" / ".env").exists()
 
 
+def test_a_schema_without_tables_is_named_as_the_reason_that_nothing_is_synced(run: Run, shop: str) -> None:
+    """A user whose tables are in another schema would go on to a sync that does nothing, and says nothing."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("create schema if not exists bare")
+    run("init", "lake")
+    said = run("add", shop, "--project", "lake", "--name", "shop", "--schema", "bare")
+    assert "no table was found" in said and "--schema NAME" in said, said
+
+
 def test_a_datastore_is_not_added_twice(run: Run, shop: str, tmp_path: Path) -> None:
     """The second one would overwrite what somebody has written into the first."""
     run("init", "lake", "--url", shop, "--name", "shop")

@@ -58,6 +58,7 @@ def trouble(folder: Path, text: str) -> str:
         (SHOP + f"  password: {SECRET}\n", 5, "there is no attribute 'password'."),
         (SHOP + "  containers: {orders: {partitionby: month}}\n", 5, "'containers.orders.partitionby'. Nearest: partition_by."),
         (SHOP.replace('"{{ env.SHOP_URL }}"', "{{ env.SHOP_URL }}"), 4, 'A template stands in quotes: "{{ env.NAME }}".'),
+        (SHOP + "  incremental: [{table: t, column: at, type: date, deletes: sweep}]\n", 5, "attribute 'incremental.0.deletes'. Known: "),
         (SHOP + f"   more: {SECRET}\n", 5, "it is not valid YAML: "),
         (SHOP.replace("Datastore", "Datstore"), 1, "Nearest: incremental_assets.PostgresDatastore"),
         (SHOP.replace("incremental_assets", "incremental-assets"), 1, "there is no component 'incremental-assets.PostgresDatastore'"),

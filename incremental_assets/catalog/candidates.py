@@ -96,7 +96,7 @@ def judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> 
         return Candidate(column, Role.CHANGED, always and clock_goes_on, f"{setter} sets it at each change{beside}")
     if words & _CHANGED:
         set_by = f" (its default is {column.default})" if by_default else ""
-        why = f"its name says that it is {Role.CHANGED.value}{set_by}, though nothing in the source sets it at an update"
+        why = f"its name says that it is {Role.CHANGED.value}{set_by}, though nothing in the source is known to set it at an update"
         return Candidate(column, Role.CHANGED, False, why)
     if by_default:
         return Candidate(column, Role.ARRIVED, clock_goes_on, f"its default is {column.default}: {Role.ARRIVED.value}")

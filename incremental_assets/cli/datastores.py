@@ -18,7 +18,9 @@ from incremental_assets.cli.terminal import out, print_catalog, print_table, say
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
-Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not the usual one.")]
+Schema = Annotated[
+    str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not public (SQL Server: dbo).")
+]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="PATTERN", help="Tables that are synced, as in 'sales_*'; else all.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Tables that are not synced, as in 'tmp_*'.")]
 Url = Annotated[
@@ -173,6 +175,11 @@ def _add(
         return
     print_catalog(new.name, records)
     say_privileges(new.name, missing)
+    if not records:
+        say(
+            f"{new.name}: no table was found in the schema that was read, or the role may read none. "
+            f"To read another schema: incremental-assets remove {new.name}, and add again with --schema NAME"
+        )
     say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}, with all reasons: look at it, and then: incremental-assets sync {new.name}")
 
 

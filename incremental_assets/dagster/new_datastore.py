@@ -187,7 +187,8 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
     used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]
-    lines.append("  incremental:" if used else "  incremental: []")
+    empty = "  incremental: []" + ("   # before you use an entry of the comments, take the [] away" if entries else "")
+    lines.append("  incremental:" if used else empty)
     for definition, entry in entries:
         proposal, is_used = definition.proposal, (definition, entry) in used
         lines += _comment(f"{definition.table.name}: {'; '.join(proposal.reasons)}")

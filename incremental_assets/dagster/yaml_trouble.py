@@ -79,7 +79,7 @@ def _of_attributes(error: ValidationError) -> Iterator[str]:
         path = loc if placed is None else placed["path"]
         models = _MODEL.findall(path)
         # Where an attribute takes several kinds of values, pydantic names the kind as a part of the path.
-        parts = [part for part in _PART.findall(path) if part not in _KINDS and "[" not in part and part not in models]
+        parts = [part for part in _PART.findall(path) if part not in _KINDS and not {"[", "]"} & set(part) and part not in models]
         parts = parts[1:] if parts[0] == "attributes" else parts
         name = ".".join(parts)
         place = "" if placed is None else _placed(placed["place"], parts)

@@ -343,7 +343,7 @@ class TableSync(ContainerSync):
         for holder in new:
             text = (
                 f"the watermark is held back by {'pid ' + str(holder.pid) if holder.pid else holder.application} "
-                f"(user {holder.user}, application {holder.application or 'unnamed'}, open since {holder.since})"
+                f"(user {holder.user}, application {holder.application or 'unnamed'}, open since {holder.since or 'a time not shown'})"
             )
             self._log(f"{container.label}: {text}")
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:

@@ -257,7 +257,7 @@ def _holder(holder: Mapping[str, Any]) -> str:
         return f"{application} (user {holder['user']}, since {holder['since']})"
     if holder["user"] is None and holder["since"] is None:
         return f"pid {holder['pid']} (the role may not see more of it)"
-    return f"pid {holder['pid']} (user {holder['user']}, application {application}, open since {holder['since']})"
+    return f"pid {holder['pid']} (user {holder['user']}, application {application}, open since {holder['since'] or 'a time not shown'})"
 
 
 def moment(at: float) -> str:

@@ -103,7 +103,7 @@ class JdbcSource(JdbcReader):
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
-        return f"CREATE INDEX <name> ON {relation_of(self.container)} ({quoted(column)});"
+        return f"CREATE INDEX <name> ON {relation_of(self.container)} ({quoted(column)})"
 
     def infinite_columns(self, container: Container, windows: Sequence[Window], *, sampled: bool = False) -> tuple[str, ...]:
         """None: a value that no type of the lake can hold fails the read."""

@@ -246,7 +246,7 @@ class MySQLReader(MySQLSession):
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
-        return f"ALTER TABLE {relation(self.container)} ADD INDEX ({quoted(column)});"
+        return f"ALTER TABLE {relation(self.container)} ADD INDEX ({quoted(column)})"
 
     def free_connections(self, most: int) -> int:
         """One: only the connection that has taken the snapshot sees it."""

@@ -384,7 +384,7 @@ class PostgresReader(PostgresSession):
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
-        statement = sql.SQL("CREATE INDEX CONCURRENTLY ON {} ({});")
+        statement = sql.SQL("CREATE INDEX CONCURRENTLY ON {} ({})")
         return statement.format(relation(self.container), sql.Identifier(column)).as_string(None)
 
     def free_connections(self, most: int) -> int:

@@ -194,7 +194,7 @@ class SQLServerReader(SQLServerSession):
 
     def index_statement(self, column: str) -> str:
         """The statement that makes an index which a column leads."""
-        return f"CREATE INDEX <name> ON {relation(self.container)} ({quoted(column)});"
+        return f"CREATE INDEX <name> ON {relation(self.container)} ({quoted(column)})"
 
     def free_connections(self, most: int) -> int:
         """One: only the connection that has taken the snapshot sees it."""
