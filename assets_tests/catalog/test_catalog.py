@@ -24,6 +24,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.dagster import catalog_store
 from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.dagster.run_tags import PREFIX
 from incremental_assets.databases.postgres.cuts import ordering_cuts
 from incremental_assets.databases.postgres.reader import PostgresReader
 
@@ -472,7 +473,7 @@ def test_the_command_runs_as_an_ordinary_dagster_run(looks: Looks) -> None:
         runs = instance.get_runs()
         key = dg.AssetKey(["shop", "catalog"])
         events = [r.asset_materialization for r in instance.fetch_materializations(key, limit=9).records]
-    options = {name: runs[0].tags[f"incremental_assets/{name}"] for name in ("prune", "recreate", "include", "started_by", "result")}
+    options = {name: runs[0].tags[f"{PREFIX}{name}"] for name in ("prune", "recreate", "include", "started_by", "result")}
     assert options == {"prune": "false", "recreate": "true", "include": "table", "started_by": "command line", "result": "success"}
     newest = events[0]
     assert newest is not None and newest.metadata["catalog/back"].value == 1 and newest.metadata["catalog/containers"].value == 2

@@ -77,6 +77,28 @@ def test_a_named_table_is_synced_and_stays_so(shop: Project) -> None:
     assert containers(shop) == ["invoices", "orders"]
 
 
+def test_a_named_table_is_no_new_one_before_the_next_catalog_either(shop: Project) -> None:
+    """Its sync has begun, by a schedule that needs no catalog: with an identifier that is chosen again, all would have to be loaded anew, and
+    a table that is away for one look would be forgotten."""
+    later(shop, "invoices")
+    containers(shop)
+    shop.configure(containers={"invoices": {}}, identifiers="auto")
+    assert shop.one("invoices", stale=True)["rows_inserted"] == 3
+    shop.execute("drop table invoices")
+    gone = shop.definition("invoices")
+    assert gone.missing_since is not None
+    shop.execute(TABLE.format("invoices"))
+    assert containers(shop) == ["invoices", "orders"] and shop.definition("invoices").missing_since is None
+
+
+def test_the_tables_of_a_schema_that_was_empty_are_its_first_ones(project: MakeProject) -> None:
+    """A project that is set up before the application's migrations have run would sync nothing, ever."""
+    made = project(on_new_table="announce")
+    assert containers(made) == []
+    made.execute(TABLE.format("orders"))
+    assert containers(made) == ["orders"]
+
+
 def test_a_table_that_is_excluded_is_no_longer_told(shop: Project) -> None:
     """An alert about what was decided long ago is one that nobody reads. Who takes it out of `exclude` again wants it."""
     later(shop, "invoices", "scratch")

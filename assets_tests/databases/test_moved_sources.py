@@ -230,3 +230,29 @@ def test_a_server_after_pg_upgrade_goes_on(tmp_path: Path, spark_home: Path) -> 
     finally:
         old.remove()
         new.remove()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("alter table appended rename column note to remark", "note is gone, remark is new"),
+        (
+            "alter table appended alter column n type numeric(14, 4); update appended set n = 1.0120",
+            "n was decimal(12,2) and is decimal(14,4)",
+        ),
+    ],
+    ids=["a column with another name", "a type with more digits"],
+)  # fmt: skip
+def test_a_table_with_other_columns_is_not_taken_over(project: MakeProject, change: str, said: str) -> None:
+    """A comparison sees the columns that both sides have, and of a value what the lake's type holds. Old rows would be NULL or rounded for
+    ever, and the command would have called them equal."""
+    shop = loaded(project, TABLES + "alter table appended add column n numeric(12, 2); update appended set n = 1.01;")
+    before = shop.table("appended").head()
+    shop.execute("create table other (like appended including all); insert into other select * from appended; drop table appended;")
+    shop.execute(f"alter table other rename to appended; {change}")
+    record = adopted(shop, "appended")["appended"]
+    assert record["status"] == "different" and said in record["message"], record
+    assert shop.table("appended").head() == before
+    shop.configure(when_recreated="adopt")
+    assert said in shop.one("appended")["message"]
+    shop.assert_equal("appended")

@@ -144,7 +144,7 @@ def _gone(
         troubles[name] = "it is gone from the source and cannot be forgotten, as the YAML names it: remove it from the YAML first"
     elif options.prune:
         troubles[name] = "the source is empty, so nothing was forgotten. Check whether it is the right source"
-    if known.presence in (Presence.MISSING, Presence.ANNOUNCED):
+    if known.presence is Presence.MISSING or (known.presence is Presence.ANNOUNCED and name not in declarations.named):
         return known, None
     return replace(known, presence=Presence.MISSING, since=now), Difference(name, Change.MISSING)
 

@@ -54,13 +54,15 @@ def all_rows(container: Container) -> RowScope:
 
 
 def other_columns(state: TableState, lake: Sequence[Column], source: Sequence[Column]) -> str | None:
-    """How the columns of the source differ from those that the table was filled with, in words; None if they do not.
+    """How the columns of the source differ from those that the table was filled with, in words; None if that keeps no value back.
 
-    Values of another column, or of one with another type, are not compared, or not exactly: the lake has what its own type holds of them.
+    Values of a column that may have another name now, or has another type, are not compared, or not exactly: the lake has what its own type
+    holds of them. A column that is only new, or only gone, is as after ADD or DROP COLUMN, which syncs follow.
     """
     filled = {one.name: one.type for one in lake if one.name != MARK and (state.columns is None or one.name in state.columns)}
     there = {one.name: one.type for one in source}
-    said = [f"{name} is new" for name in there.keys() - filled.keys()] + [f"{name} is gone" for name in filled.keys() - there.keys()]
+    new, gone = there.keys() - filled.keys(), filled.keys() - there.keys()
+    said = [f"{name} is new" for name in new if gone] + [f"{name} is gone" for name in gone if new]
     said += [f"{name} was {filled[name]} and is {there[name]}" for name in filled.keys() & there.keys() if filled[name] != there[name]]
     return ", ".join(sorted(said)) or None
 

@@ -15,6 +15,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Recorded
+from dagster_shared.record import replace
 
 from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
 from incremental_assets.core.rules.examples import example_in
@@ -29,6 +30,8 @@ COMPLETE = "complete"
 """The name of the check that audits evaluate."""
 RETAINED = "retained_log"
 """The name of the check of a container that follows the log of its source: how much of it the source keeps."""
+_MOST_KNOWN = 1000
+"""How many of a check's evaluations are looked at for its state in all partitions."""
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
 
@@ -98,19 +101,31 @@ def _repeat(context: Any, definition: ContainerDefinition, name: str, severity: 
         # Another run may have planned or evaluated the check since; its state is newer than what is repeated here.
         if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
             continue
-        known = storage.get_asset_check_execution_history(
-            check, limit=1, status={Recorded.SUCCEEDED, Recorded.FAILED}, partition_filter=PartitionKeyFilter(key=place)
-        )
-        last = known[0].event if known else None
-        event = last.dagster_event if last is not None else None
+        known = _last_known(storage, check, place)
         context.log_event(
-            event.asset_check_evaluation_data
-            if event is not None
+            known
+            if known is not None
             else dg.AssetCheckEvaluation(
                 asset_key=key, check_name=name, passed=True, severity=severity, partition=place,
                 description="unasserted: nothing has looked before", metadata={"quality/status": "unasserted"},
             )
         )  # fmt: skip
+
+
+def _last_known(storage: Any, check: dg.AssetCheckKey, place: str | None) -> dg.AssetCheckEvaluation | None:
+    """The newest evaluation of the check in the partition; of a run without partitions, which may be of all, one that failed in any."""
+    evaluated = {Recorded.SUCCEEDED, Recorded.FAILED}
+    found = storage.get_asset_check_execution_history(check, limit=1, status=evaluated, partition_filter=PartitionKeyFilter(key=place))
+    if place is None and not found:
+        newest: dict[str | None, Any] = {}
+        for record in storage.get_asset_check_execution_history(check, limit=_MOST_KNOWN, status=evaluated):
+            newest.setdefault(record.partition, record)
+        found = sorted(newest.values(), key=lambda record: record.status is not Recorded.FAILED)
+    event = found[0].event if found else None
+    if event is None or event.dagster_event is None:
+        return None
+    data = event.dagster_event.asset_check_evaluation_data
+    return replace(data, partition=place) if data.partition != place else data
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
