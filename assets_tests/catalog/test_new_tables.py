@@ -78,8 +78,8 @@ def test_a_named_table_is_synced_and_stays_so(shop: Project) -> None:
 
 
 def test_a_named_table_is_no_new_one_before_the_next_catalog_either(shop: Project) -> None:
-    """Its sync has begun, by a schedule that needs no catalog: with an identifier that is chosen again, all would have to be loaded anew, and
-    a table that is away for one look would be forgotten."""
+    """A schedule syncs it without a catalog: with an identifier that is chosen again, all would have to be loaded anew, and a table that is
+    away for one look would be forgotten."""
     later(shop, "invoices")
     containers(shop)
     shop.configure(containers={"invoices": {}}, identifiers="auto")

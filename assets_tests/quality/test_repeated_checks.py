@@ -12,7 +12,7 @@ from incremental_assets.dagster.partitions import container_key
 
 
 def test_an_audit_leaves_a_broken_rule_broken(project: Callable[..., Project]) -> None:
-    """The page of the asset would show all checks as passed, after an audit that has looked at none of them, while its anomalies are open."""
+    """The page of the asset would show all checks as passed after an audit, which looks at none of them, while anomalies are open."""
     rules = [{"rule": "min", "column": "seats", "min": 1}]
     shop = project(incremental=["public.t:at:date"], containers={"t": {"partition_by": "month", "checks": rules}})
     shop.execute("create table t (id int primary key, at date, seats int)")
