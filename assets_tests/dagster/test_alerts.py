@@ -94,6 +94,7 @@ def found(*texts: str, severity: Severity = Severity.FAILURE, undecided: tuple[s
         ({"result": "failure", "message": "the source\nis gone"}, "shop/orders sync", Severity.FAILURE),
         ({"result": "missing"}, "shop/orders sync", Severity.FAILURE),
         ({"audit": "different"}, "shop/orders audit", Severity.FAILURE),
+        ({"audit": "different", "result": "warning", "message": "audit: source and lake differ"}, "shop/orders audit", Severity.FAILURE),
         ({"lag_seconds": 101}, "shop/orders lag", Severity.WARNING),
         ({"held_back_seconds": 101}, "shop/orders held back", Severity.WARNING),
     ],

@@ -183,7 +183,8 @@ def _of_sync(record: Mapping[str, Any], link: str) -> Problem | None:
         text, since = f"{label}: the last sync has failed: {why}", _seconds(record["failing_since"])
         cause = None if why == INTERRUPTED else Cause(Kind.FAILING, label, why)  # which does not say why
         return Problem(Severity.FAILURE, text, link=link, since=since, cause=cause)
-    if result == "warning":
+    # What an audit that was a sync's own has found is the problem of the audit.
+    if result == "warning" and not (record["audit"] == "different" and record["message"].startswith("audit: ")):
         return Problem(
             Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}", link=link, since=_seconds(record["synced_at"])
         )
