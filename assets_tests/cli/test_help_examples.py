@@ -36,6 +36,7 @@ OTHERWISE = {
 }
 """Commands whose examples are only parsed here, and where they run."""
 REFUSED = {
+    "adopt store": "Rename it in the YAML first",
     "capture": "none of these containers has capture: log",
     "publish": "Spark has no catalog 'unity'",
 }
