@@ -40,7 +40,8 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def older_sync(older: Path, project: Project | Folder) -> list[dict[str, Any]]:
     """Runs `sync` of the older version. It is started in the folder of its code, where Python looks first. Returns the lines of
     ``--json``."""
-    project.attributes.pop("watermark_margin_seconds", None)  # that version does not know this attribute
+    for name in ("watermark_margin_seconds", "on_new_table"):
+        project.attributes.pop(name, None)  # that version does not know this attribute
     project.write()
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(project.path), "sync", "--json"]
     done = subprocess.run(command, cwd=older, env=project.environment(), capture_output=True, text=True, timeout=500, check=False)

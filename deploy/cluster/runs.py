@@ -34,7 +34,7 @@ class Runs:
             return self._client.submit_job_execution(
                 "__ASSET_JOB", repository_location_name=LOCATION, run_config=ops, asset_selection=[AssetKey(["shop", table])]
             )
-        except DagsterGraphQLClientError as error:
+        except (DagsterGraphQLClientError, KeyError) as error:  # Dagster's client has no words for an asset that is not there
             raise ClusterError(f"the webserver did not launch {table}: {error}") from error
 
     def status(self, run_id: str) -> DagsterRunStatus:
