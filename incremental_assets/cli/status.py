@@ -63,8 +63,8 @@ def status(
             return status_lines(instance, chosen, datetime.now(timezone.utc))
 
         def sentences() -> list[str]:
-            told = [store for store in datastores if not tag and (not selection or store.name in selection)]
-            return [one for one in (new_tables_line(told), missing_daemon(instance, chosen)) if one is not None]
+            asked = [store for store in datastores if not tag and (not selection or store.name in selection)]
+            return [one for one in (new_tables_line(asked), missing_daemon(instance, chosen)) if one is not None]
 
         if prometheus:
             for one in prometheus_text(lines()).removesuffix("\n").split("\n"):

@@ -63,7 +63,7 @@ class WhenRecreated(str, Enum):
 
 
 class OnNewTable(str, Enum):
-    """What happens to a table that a later run of the catalog finds, and that the YAML does not name. ``ANNOUNCE``: people are told of it,
+    """What happens to a table that a later run of the catalog finds, and that the YAML does not name. ``ANNOUNCE``: it is reported,
     and it is not synced. ``LOAD``: it is synced if it is small or has a trusted identifier that is used, and otherwise announced.
     ``LOAD_ALL``: it is synced."""
 

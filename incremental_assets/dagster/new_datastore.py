@@ -183,7 +183,7 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
         *([f"  only: {flow(list(new.only))}"] if new.only else []),
         *([f"  exclude: {flow(excluded)}{why}"] if excluded else []),
         f"  catalog: {{schedule: {flow(CATALOG_SCHEDULE)}}}   # looks for new tables and columns",
-        "  on_new_table: announce   # is told, and synced once this file names it; load: small ones are synced at once",
+        "  on_new_table: announce   # is reported, and synced once this file names it; load: small ones are synced at once",
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
     used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]

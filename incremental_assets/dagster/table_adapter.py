@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
-from incremental_assets.core.comparison import Comparison
+from incremental_assets.core.comparison import Comparison, Difference
 from incremental_assets.core.container import Container, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.errors import ContainerMissing, RebuildNeeded, SourceError, SourceWaits
 from incremental_assets.core.names import canonical_name, encode_name
@@ -138,7 +138,9 @@ class TableAdapter:
                 rows, now = _rows_now(definition, reader, plan)
                 compare = functools.partial(compare_as_one, rows, lambda: scope.spark, table, now, reader)
                 others = _other_columns(plan, table, rows) if plan.is_certain else None
-                differ = compared(container, plan.windows[0].lower, compare)[1] if plan.is_certain else compare(older).counts
+                differ: Mapping[Difference, int] = {}
+                if others is None:  # else it is decided, whatever the rows are
+                    differ = compared(container, plan.windows[0].lower, compare)[1] if plan.is_certain else compare(older).counts
                 seen = reader.relation()
             plan = decided(container, plan, differ, others) or self._made(
                 instance, container, reader, table, partitions, request, event, proved=seen

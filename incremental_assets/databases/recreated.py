@@ -29,8 +29,8 @@ def decided(container: Container, plan: TablePlan, differ: Mapping[Difference, i
     wrong = sum(number for kind, number in differ.items() if plan.is_certain or kind is not Difference.SURPLUS)
     if not wrong and others is None:
         return None
-    what = f"{plan.doubt}, and {wrong:,} rows below the watermark differ from those in the lake"
-    what = what if others is None else f"{plan.doubt}, and its columns are others: {others}"
+    differs = f"{wrong:,} rows below the watermark differ from those in the lake" if others is None else f"its columns are others: {others}"
+    what = f"{plan.doubt}, and {differs}"
     if container.when_recreated is WhenRecreated.REFUSE:
         raise recreated_refusal(container, what)
     assert container.identifier is not None

@@ -36,7 +36,7 @@ MOST_WRITTEN_BYTES = 8 << 20
 MOST_UNMARKED_BYTES = 1 << 30
 """The same where the table permits no marks."""
 MUCH_WRITTEN_BYTES = 64 << 20
-"""From so many bytes on, a user of a table without marks is told so. They take about a second to be written anew."""
+"""From so many bytes on, a sync of a table without marks says so. They take about a second to be written anew."""
 WRITTEN_ANEW = (
     f"files of more than {MUCH_WRITTEN_BYTES >> 20} MB were written anew, as the table has no deletion vectors: `deletion_vectors: true` "
     "for the container switches them on with the next sync, and programs that read the table must know them then"

@@ -53,8 +53,8 @@ def news(before: Known | None, found: Found, on: frozenset[Severity], urls: Urls
     reports_syncs = before is not None and Severity.SUCCESS in on
     before = before or Known()
     problems = {key: one for key, one in found.problems.items() if one.severity in on}
-    told = _causes(before.problems.values())
-    begun = [one for key, one in problems.items() if key not in before.problems and _is_new(one, told)]
+    known = _causes(before.problems.values())
+    begun = [one for key, one in problems.items() if key not in before.problems and _is_new(one, known)]
     begun += [one for key, one in problems.items() if key in before.problems and _is_worse(one, before.problems[key])]
     kept = {key: one for key, one in before.problems.items() if key not in problems and _is_undecided(key, one, found.undecided)}
     over = _over({key: one for key, one in before.problems.items() if key not in problems and key not in kept}, {**kept, **problems})

@@ -164,7 +164,7 @@ select format(m.statement, quote_ident(current_user), quote_ident(%(schema)s)) |
   (3, 'GRANT SELECT ON ALL SEQUENCES IN SCHEMA %%2$s TO %%1$s;', 'without it, how far a sequence has gone does not limit a watermark',
    exists (select from pg_class where relnamespace = to_regnamespace(quote_ident(%(schema)s))
            and case when relkind = 'S' then not has_sequence_privilege(oid, 'select') end)),
-  (4, 'GRANT EXECUTE ON FUNCTION pg_control_system() TO %%1$s;', 'without it, another server under the same address is not told apart',
+  (4, 'GRANT EXECUTE ON FUNCTION pg_control_system() TO %%1$s;', 'without it, another server under the same address is not recognised',
    not has_function_privilege('pg_control_system()', 'execute'))
 ) m (number, statement, without, is_missing) where m.is_missing order by m.number
 """
