@@ -67,8 +67,8 @@ def test_a_column_that_spark_has_itself_is_refused_before_its_table_is_made(proj
 def test_a_table_that_has_such_a_column_already_goes_on_and_says_what_spark_cannot_do(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lake of an earlier version would stand still, or show an error that names no remedy."""
-    shop = project(incremental=["public.t:id:integer!upsert"])
+    """A lake of an earlier version would stand still, or show an error that names no remedy; Spark marks rows by that column."""
+    shop = project(incremental=["public.t:id:integer!upsert"], containers={"t": {"deletion_vectors": True}})
     shop.execute("create table t (id int primary key, v text); insert into t values (1, 'x')")
     shop.one("t")
     shop.execute("alter table t add _metadata text; insert into t values (2, 'y', 'z')")
