@@ -93,7 +93,7 @@ def floors(found: Sequence[Module], folder: str) -> int:
 
 
 def walk(number: int) -> tuple[int, int, int]:
-    """Of a walk of CONTRIBUTING.md: the functions that its steps name, their files, and how often the next one is in another folder of the package."""
+    """Of a walk of CONTRIBUTING.md: the functions that its steps name, their files, and how often the next one is in another folder."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = re.search(rf"^## Walk {number}:.*?(?=^## )", text, re.M | re.S)
     assert section is not None, f"there is no walk {number}"
