@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from incremental_assets.demo.mariadb import EmbeddedMariaDB, MariaDBUnavailable
+from assets_tests.databases.mariadb_server import EmbeddedMariaDB, MariaDBUnavailable
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +14,6 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaD
         server.start()
     except MariaDBUnavailable as error:
         server.stop()
-        pytest.skip(f"{error} This fetches it: python -m incremental_assets.demo.mariadb")
+        pytest.skip(f"{error} This fetches it: python -m assets_tests.databases.mariadb_server")
     yield server
     server.stop(immediate=True)

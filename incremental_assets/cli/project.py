@@ -3,7 +3,7 @@
 Belongs here: the arguments of operations, demo and dev, and what they print. Does not belong: the work (``dagster``, ``demo``).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -53,18 +53,15 @@ def operations(
 )
 def demo(
     scale: Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H's scale factor.")] = 0.1,
-    source: Annotated[
-        Literal["postgres", "mariadb"], typer.Option(help="The database: PostgreSQL, or MariaDB in a project of its own, in .demo/mariadb.")
-    ] = "postgres",
     project_dir: Project = None,
 ) -> None:
-    """Run the demo: an embedded PostgreSQL or MariaDB with TPC-H data, syncs, and a comparison of source and lake row by row.
+    """Run the demo: an embedded PostgreSQL with TPC-H data, syncs, and a comparison of source and lake row by row.
 
     It begins from nothing each time.
     """
-    from incremental_assets.demo.run import DemoSource, run_demo
+    from incremental_assets.demo.run import run_demo
 
-    raise typer.Exit(run_demo(project_of(project_dir), scale, DemoSource(source)))
+    raise typer.Exit(run_demo(project_of(project_dir), scale))
 
 
 @app.command(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
-from incremental_assets.demo.shops import Session, Shop
+from incremental_assets.demo.shop import Session, Shop
 from incremental_assets.demo.source import BUSINESS_DAYS, LATE_EVENT_ID
 
 
@@ -86,8 +86,8 @@ class BusinessDay:
                     "customer_profile",
                     "new",
                     "INSERT INTO customer_profile (customer_id, name, email, segment, updated_at) "
-                    f"SELECT m + n, 'New customer ' || n, NULL, 'new', {self._shop.now} "
-                    f"FROM (SELECT max(customer_id) AS m FROM customer_profile) AS q, {self._shop.numbers('n', self._few)}",
+                    f"SELECT m + n, 'New customer ' || n, NULL, 'new', clock_timestamp() "
+                    f"FROM (SELECT max(customer_id) AS m FROM customer_profile) AS q, generate_series(1, {self._few}) AS n",
                 ),
                 _change(
                     session,
@@ -213,9 +213,9 @@ class BusinessDay:
 
     def customers(self) -> list[Change]:
         """Insert, update and delete customers, whose table has no column that would say so. Those who are deleted have no orders."""
-        new = f"""INSERT INTO customer
+        new = """INSERT INTO customer
             SELECT (SELECT max(c_custkey) FROM customer) + 1000 + n, 'Customer#new', 'here', 1, '11-111', 0, 'BUILDING', 'new'
-            FROM {self._shop.numbers("n", 10)}"""
+            FROM generate_series(1, 10) AS n"""
         changed = "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1 AND c_comment <> 'new'"
         deleted = (
             "DELETE FROM customer WHERE c_custkey %% 90 = 0 AND NOT EXISTS (SELECT 1 FROM orders WHERE o_custkey = c_custkey) "
@@ -237,7 +237,7 @@ class BusinessDay:
         shipped = ship or day
         commit, receipt = shipped + timedelta(days=30), shipped + timedelta(days=7)
         values = {"first": first, "day": day, "ship": shipped, "commit": commit, "receipt": receipt, "channel": channel}
-        numbers = self._shop.numbers("n", count)
+        numbers = f"generate_series(1, {count}) AS n"
         return [
             _change(
                 session,
@@ -258,13 +258,13 @@ class BusinessDay:
                     SELECT %(first)s + n, 1 + n * 31 %% (SELECT max(p_partkey) FROM part),
                        1 + n * 17 %% (SELECT max(s_suppkey) FROM supplier), line, 1 + n %% 50, n * 99.99, 0.05, 0.02, 'N', 'O',
                        %(ship)s, %(commit)s, %(receipt)s, 'DELIVER IN PERSON', 'TRUCK', 'new'
-                    FROM {numbers}, {self._shop.numbers("line", 7)} WHERE line <= 1 + n %% 7""",
+                    FROM {numbers}, generate_series(1, 7) AS line WHERE line <= 1 + n %% 7""",
                 values,
             ),
         ]
 
     def _profiles(self, session: Session, values: str, which: str) -> Change:
-        statement = f"UPDATE customer_profile SET {values}, updated_at = {self._shop.now} WHERE {which}"
+        statement = f"UPDATE customer_profile SET {values}, updated_at = clock_timestamp() WHERE {which}"
         return _change(session, "customer_profile", "changed", statement)
 
     def _events(self, session: Session, count: int) -> Change:
@@ -272,7 +272,7 @@ class BusinessDay:
             session,
             "events",
             "new",
-            f"INSERT INTO events (kind, payload) SELECT 'order', {self._shop.json_object('n', 'n')} FROM {self._shop.numbers('n', count)}",
+            f"INSERT INTO events (kind, payload) SELECT 'order', jsonb_build_object('n', n) FROM generate_series(1, {count}) AS n",
         )
 
 

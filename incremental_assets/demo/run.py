@@ -6,7 +6,6 @@ user would do it. Does not belong: what happens in the source (``business_day``)
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -19,7 +18,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from enum import Enum
 from pathlib import Path
 from typing import IO
 
@@ -35,11 +33,8 @@ from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay, Change, Correction
 from incremental_assets.demo.compare import CompareError, Comparison
 from incremental_assets.demo.landing import Landed, Tills, landed
-from incremental_assets.demo.mariadb import MariaDBUnavailable
-from incremental_assets.demo.mariadb_shop import MariaDBShop, mariadb_project
 from incremental_assets.demo.postgres import DEMO_FOLDER, LANDING_FOLDER, EmbeddedPostgresError
-from incremental_assets.demo.postgres_shop import PostgresShop
-from incremental_assets.demo.shops import Shop
+from incremental_assets.demo.shop import Shop
 from incremental_assets.quality.records import Records
 
 DATASTORE, LANDING = "shop", "landing"
@@ -61,30 +56,17 @@ class DemoFailed(RuntimeError):
         self.code = code
 
 
-class DemoSource(str, Enum):
-    """The database that has the shop."""
-
-    POSTGRES = "postgres"
-    MARIADB = "mariadb"
-
-
-def run_demo(project: Path, scale: float, source: DemoSource = DemoSource.POSTGRES) -> int:
+def run_demo(project: Path, scale: float) -> int:
     """Play the demo, from the beginning. Return 0 if lake and source are equal at the end, else an exit code.
 
-    ``project``: the folder of the project; on MariaDB, the demo has a project of its own in it. ``scale``: TPC-H's scale factor.
+    ``project``: the folder of the project. ``scale``: TPC-H's scale factor.
     """
     console = Console(width=None if sys.stdout.isatty() else 160)
     project = Path(project).absolute()
     try:
-        with contextlib.ExitStack() as stack:
-            if source is DemoSource.MARIADB:
-                project = mariadb_project(project)
-                shop: Shop = stack.enter_context(contextlib.closing(MariaDBShop(project)))
-            else:
-                shop = PostgresShop(project)
-            enter_project(project)
-            return _Demo(project, shop, console).play(scale)
-    except (DemoFailed, EmbeddedPostgresError, MariaDBUnavailable, CompareError, ValueError) as error:
+        enter_project(project)
+        return _Demo(project, Shop(project), console).play(scale)
+    except (DemoFailed, EmbeddedPostgresError, CompareError, ValueError) as error:
         console.print(f"\nThe demo failed: {error}", style="bold red", markup=False, highlight=False)
         return error.code if isinstance(error, DemoFailed) else 1
     except KeyboardInterrupt:
@@ -108,8 +90,7 @@ class _Demo:
 
         self._step("The first sync", "The catalog finds the tables. Then everything is loaded; each watermark is set to the highest value.")
         self._command("catalog", DATASTORE)
-        if self.shop.has_log:
-            self._command("capture", "setup", DATASTORE)
+        self._command("capture", "setup", DATASTORE)
         self._sync()
         day = BusinessDay(self.shop)
 
@@ -144,13 +125,12 @@ class _Demo:
         )
         self._audit(day.correct_old_rows())
 
-        if self.shop.has_log:
-            self._step(
-                "A table that follows the log",
-                "The customers have neither an identifier nor a time of change, and capture: log in the YAML. PostgreSQL's log says which "
-                "of them have changed, deleted ones too, and the sync reads these rows and no others.",
-            )
-            self._follow_log(day.customers())
+        self._step(
+            "A table that follows the log",
+            "The customers have neither an identifier nor a time of change, and capture: log in the YAML. PostgreSQL's log says which "
+            "of them have changed, deleted ones too, and the sync reads these rows and no others.",
+        )
+        self._follow_log(day.customers())
 
         self._quality(day)
 
@@ -158,7 +138,7 @@ class _Demo:
         found = [self._compare(container) for container in self.shop.containers()]
         report.compared(self.console, found, "Lake and source")
         report.differences(self.console, found)
-        return self._end(found, self._files() if self.shop.has_files else [])
+        return self._end(found, self._files())
 
     def _audit(self, corrections: Sequence[Correction]) -> None:
         """Let the audit find and repair what was corrected by hand. Raises DemoFailed if it finds other rows than were deleted."""
@@ -279,10 +259,13 @@ class _Demo:
             raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
         if different := [one.container for one in files if not one.equal]:
             raise DemoFailed(f"lake and folder differ in {', '.join(different)}. What the daemon said is in {self._shown(self.log)}.")
-        of_files = f", and {sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files" if files else ""
+        of_files = f", and {sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files"
         self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers{of_files}.[/]")
         where = f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}."
-        self.console.print(f"{where} {self.shop.afterwards}", highlight=False)
+        afterwards = (
+            "`make ui` shows all of this in Dagster. PostgreSQL keeps running for it; `python -m incremental_assets.demo stop` ends it."
+        )
+        self.console.print(f"{where} {afterwards}", highlight=False)
         return 0
 
     # ------------------------------------------------------------------ its parts
@@ -291,7 +274,7 @@ class _Demo:
 
         Nothing is deleted that the demo did not make.
         """
-        self._step("A source", f"{self.shop.origin}, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
+        self._step("A source", f"PostgreSQL from a wheel, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
         if LAKE_VARIABLE in os.environ:
@@ -314,7 +297,7 @@ class _Demo:
         # Only now the source has an address. This process and its children read the YAML that names it.
         os.environ.update({URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)})
         datastores = load_datastores(self.project)
-        for name in (DATASTORE, LANDING) if self.shop.has_files else (DATASTORE,):
+        for name in (DATASTORE, LANDING):
             find_datastore(datastores, name).component.store(self.project).forget()
 
     def _start_spark(self) -> None:

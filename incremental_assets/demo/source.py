@@ -43,7 +43,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Table:
-    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled, in SQL that MariaDB understands, too.
+    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled.
 
     ``dates``: the columns that are dates.
     """

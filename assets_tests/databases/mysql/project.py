@@ -1,7 +1,7 @@
 """Projects over MariaDB.
 
-Belongs here: the project, and the database of a test. Does not belong: the server (``demo.mariadb``), and what is the same for each server
-(``servers.project``).
+Belongs here: the project, and the database of a test. Does not belong: the server (``databases.mariadb_server``), and what is the same for
+each server (``servers.project``).
 """
 
 import contextlib
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from assets_tests.databases.mariadb_server import USER, EmbeddedMariaDB
 from assets_tests.databases.mysql.sql import MariaDBSQL
 from assets_tests.databases.servers.project import ServerProject
 from incremental_assets.dagster.components.datastore import CatalogEntry
@@ -17,7 +18,6 @@ from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
 from incremental_assets.databases.mysql import rows
 from incremental_assets.databases.mysql.connection import driver
-from incremental_assets.demo.mariadb import USER, EmbeddedMariaDB
 
 _numbers = itertools.count()
 

@@ -196,4 +196,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    print(fetch())
+    fetch()
