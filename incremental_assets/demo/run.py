@@ -28,18 +28,23 @@ from incremental_assets.core.anomalies import State
 from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.project import dagster_home, enter_project
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay, Change, Correction
 from incremental_assets.demo.compare import CompareError, Comparison
 from incremental_assets.demo.landing import Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_FOLDER, LANDING_FOLDER, EmbeddedPostgresError
+from incremental_assets.demo.server_home import write_private
 from incremental_assets.demo.shop import Shop
 from incremental_assets.quality.records import Records
 
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 URL_VARIABLE, LANDING_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL", "INCREMENTAL_ASSETS_DEMO_LANDING"
+PACKAGED = Path("incremental_assets") / "defs" / "demo"
+"""What this repository has, and no other project."""
+OWN_PROJECT = Path(".demo") / "project"
 LAND_SECONDS = 180
 """How long the demo waits until the sensors have moved the landing folder into the lake, and for the runs to finish."""
 LOG_LINES = 40
@@ -59,11 +64,11 @@ class DemoFailed(RuntimeError):
 def run_demo(project: Path, scale: float) -> int:
     """Play the demo, from the beginning. Return 0 if lake and source are equal at the end, else an exit code.
 
-    ``project``: the folder of the project. ``scale``: TPC-H's scale factor.
+    ``project``: the folder from which it is started. ``scale``: TPC-H's scale factor.
     """
     console = Console(width=None if sys.stdout.isatty() else 160)
-    project = Path(project).absolute()
     try:
+        project = _project(Path(project).absolute())
         enter_project(project)
         return _Demo(project, Shop(project), console).play(scale)
     except (DemoFailed, EmbeddedPostgresError, CompareError, ValueError) as error:
@@ -72,6 +77,18 @@ def run_demo(project: Path, scale: float) -> int:
     except KeyboardInterrupt:
         console.print("\nInterrupted. `make demo` starts over.", style="yellow")
         return 130
+
+
+def _project(started_from: Path) -> Path:
+    """The project in which the demo is played: this repository, or else one of its own below the folder from which it is started."""
+    if (started_from / PACKAGED).is_dir():
+        return started_from
+    folder = started_from / OWN_PROJECT
+    if not (folder / "definitions.py").exists():
+        write_project(folder)
+    for name in ("demo", "landing"):
+        shutil.copytree(Path(__file__).resolve().parent.parent / "defs" / name, folder / "defs" / name, dirs_exist_ok=True)
+    return folder
 
 
 class _Demo:
@@ -262,9 +279,10 @@ class _Demo:
         of_files = f", and {sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files"
         self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers{of_files}.[/]")
         where = f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}."
-        afterwards = (
-            "`make ui` shows all of this in Dagster. PostgreSQL keeps running for it; `python -m incremental_assets.demo stop` ends it."
-        )
+        here = (self.project / PACKAGED).is_dir()
+        ui, folder = ("make ui", "") if here else (f"incremental-assets --project {self.project} dev", f" {self.project}")
+        stop = f"python -m incremental_assets.demo stop{folder}"
+        afterwards = f"`{ui}` shows all of this in Dagster. PostgreSQL keeps running for it; `{stop}` ends it."
         self.console.print(f"{where} {afterwards}", highlight=False)
         return 0
 
@@ -295,7 +313,10 @@ class _Demo:
                 if (folder / table / "_delta_log").is_dir():
                     shutil.rmtree(folder / table)
         # Only now the source has an address. This process and its children read the YAML that names it.
-        os.environ.update({URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)})
+        named = {URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
+        os.environ.update(named)
+        if not (self.project / PACKAGED).is_dir():
+            write_private(self.project / ".env", "".join(f"{name}={value}\n" for name, value in named.items()))  # for its UI
         datastores = load_datastores(self.project)
         for name in (DATASTORE, LANDING):
             find_datastore(datastores, name).component.store(self.project).forget()

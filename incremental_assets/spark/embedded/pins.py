@@ -75,27 +75,6 @@ JAVA_WHEEL_DIGESTS = (
     "7b2b397f2999e5a71728691477857a5a41215b3c95f6e8b15a4d53bc76203dff",  # macOS, x86_64
 )
 
-TEMURIN = "https://github.com/adoptium/temurin21-binaries/releases/download"
-TEMURIN_BUILDS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("linux", "x64"): (
-        "jdk-21.0.12%2B8/OpenJDK21U-jre_x64_linux_hotspot_21.0.12_8.tar.gz",
-        "8a379a67c91a3ae61ffb33d46e0a40c7ba35e70713c4db31cfca30492f792eff",
-    ),
-    ("linux", "aarch64"): (
-        "jdk-21.0.12%2B8/OpenJDK21U-jre_aarch64_linux_hotspot_21.0.12_8.tar.gz",
-        "5f9c96b656827b9d14ebeda7739e25be554fa6d25669b03847c1df6e869c0679",
-    ),
-    ("alpine-linux", "x64"): (
-        "jdk-21.0.12.1%2B1/OpenJDK21U-jre_x64_alpine-linux_hotspot_21.0.12.1_1.tar.gz",
-        "7bc7c2f9ba5ffea5f727e14581964bd54294b8edc2be9a79ea6393f8d0799200",
-    ),
-    ("alpine-linux", "aarch64"): (
-        "jdk-21.0.9%2B10/OpenJDK21U-jre_aarch64_alpine-linux_hotspot_21.0.9_10.tar.gz",
-        "7f8c230ba505b418e4288e2b34758a6e4da32470944740e5ba0cfaae02271c22",
-    ),
-}
-"""By operating system and processor architecture: the path of the archive below ``TEMURIN``, and its digest."""
-
 
 def digest(file: Path) -> str:
     """The SHA-256 of a file in hexadecimal digits."""
