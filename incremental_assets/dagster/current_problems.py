@@ -54,7 +54,7 @@ class CurrentProblem:
         return {
             "problem": self.key,
             "severity": one.severity.value,
-            "text": one.text,
+            "text": one.with_example,
             "since": since,
             "remedy": one.remedy,
             "link": self.link,
