@@ -154,8 +154,8 @@ def found_in(
 ) -> Found:
     """The problems of containers. ``records``: those of ``status --json``. ``facts``: by the containers' labels.
 
-    ``halted``: containers that are late because nothing syncs them, which is a problem of its own. ``blocked``: containers whose last sync
-    has failed because of blocking rules, which are problems of their own.
+    ``halted``: containers that are late because nothing syncs them, or their run waits, which is a problem of its own. ``blocked``:
+    containers whose last sync has failed because of blocking rules, which are problems of their own.
     """
     known = {record["container"]: Facts.of_label(record["container"]) for record in records} | dict(facts or {})
     problems, said = _lags(records, limits, known, halted)

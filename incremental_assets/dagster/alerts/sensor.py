@@ -124,12 +124,11 @@ def look(
     anomalies = open_anomalies(chosen)
     records = status_lines(instance, chosen, datetime.fromtimestamp(at, timezone.utc), anomalies)
     facts = {one.container.label: _facts(one) for one in chosen}
-    ticks, undecided = tick_problems(instance, expected, limits.overdue_seconds, at)
-    stopped = {name_in(key) for key in ticks}
-    halted = {label for label, one in facts.items() if one.automation and (daemon_is_down or stopped.issuperset(one.automation))}
+    ticks = tick_problems(instance, expected, limits.overdue_seconds, at)
+    halted = {label for label, one in facts.items() if (daemon_is_down and one.automation) or ticks.halts(label, one.automation)}
     blocked = _blocked(records, anomalies)
     found = found_in(records, limits, facts, halted=halted, blocked=blocked).with_more(*slot_problems(instance, chosen, limits, at))
-    found = found.with_more(broken_rules(anomalies, facts, blocked)).with_more(ticks, undecided)
+    found = found.with_more(broken_rules(anomalies, facts, blocked)).with_more(ticks.problems, ticks.undecided)
     if daemon_is_down:
         found = found.without(expected.overdue_keys())
     return one_for_each_cause(found, _StoreOf(chosen))
