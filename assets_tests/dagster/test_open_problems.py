@@ -122,6 +122,27 @@ def test_values_are_not_sent_any_more_once_samples_are_switched_off(shop: Projec
     assert broken.startswith("failure: shop/flights: between_seats: 2 rows, in 2026-01-01, since 20")
 
 
+@pytest.mark.long
+def test_alerts_without_samples_send_no_value_and_no_key_of_any_container(shop: Project, hook: Hook) -> None:
+    """A chat is read by people who may not see the rows. Each container by itself would have to be thought of, and the next one is not."""
+    shop.sync("flights")
+    shop.write()
+    shop.cli("catalog", spark=False)
+    folder = shop.path / "defs" / "alerts"
+    folder.mkdir()
+    own = {"DAGSTER_HOME": str(shop.home), "INCREMENTAL_ASSETS_PROJECT": str(shop.path), "INCREMENTAL_ASSETS_LAKE": str(shop.lake_root)}
+    command = [sys.executable, "-m", "dagster", "sensor", "preview", "alerts", "-m", "definitions", "-d", "."]
+    said: list[str] = []
+    for more in ("", ", samples: false"):
+        (folder / "defs.yaml").write_text(f"type: incremental_assets.Alerts\nattributes: {{to: ['{hook.url}']{more}}}\n")
+        subprocess.run(command, cwd=shop.path, env={**os.environ, **shop.environment(), **own}, capture_output=True, check=True)
+        _, problems, _ = shop.cli("alerts", "--json", spark=False, check=1)
+        said.append(hook.got[-1]["message"] + str(problems))
+    with_samples, without = said
+    assert with_samples.count("seats = 0 (id 276)") == 2
+    assert without.count("flights: between_seats: 2 rows") == 2 and "seats = 0" not in without and "276" not in without
+
+
 def test_a_second_rule_that_breaks_is_a_message_of_its_own(shop: Project) -> None:
     """Somebody is at work on the first one, and nobody knows of the second."""
     shop.sync("flights")
