@@ -314,6 +314,14 @@ class Records:
         return {(row["rule"], row["partition"]): _as(Verdict, row) for row in _listed(rows.take(pa.array(last.values(), _COUNT)))}
 
     # ---------------------------------------------------------------- upkeep
+    def forget_values(self, container: str) -> None:
+        """Remove ``value`` from all changes of the container's anomalies, as it keeps no samples any more.
+
+        If another process changes the table at the same moment, this is left for the next scan.
+        """
+        with maintenance.next_time_if_moved():
+            self.tables[ANOMALIES].blank("value", ("container", [container]))
+
     def tidy(self) -> int:
         """Delete what abandoned scans have left, join small files, and return how many rows were deleted.
 
