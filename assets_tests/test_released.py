@@ -7,6 +7,7 @@ Does not belong: a sync of a table of older code (``test_older_lake``).
 import json
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,18 @@ import pytest
 from assets_tests.harness import Folder, Project
 from assets_tests.make_released import FILES, LANDING, RELEASED, SHOP
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.catalog.state import Catalog
+from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.cursor_type import json_value
+from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.watermark import TableState
+from incremental_assets.dagster.alerts.messages import from_cursor
 from incremental_assets.delta.folders import FILES_FOLDER
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable, Left, read_rows
 from incremental_assets.files import manifest
 from incremental_assets.files.manifest import Manifest
+from incremental_assets.quality.records import ANOMALIES, Records
 
 RELEASES = sorted(path.name for path in RELEASED.iterdir())
 MakeProject = Callable[..., Project]
@@ -118,6 +122,51 @@ def test_a_catalog_of_a_newer_version_is_refused(project: MakeProject) -> None:
     _, lines, said = shop.cli("sync", "--json", spark=False, check=1)
     assert "shop" in said and "its catalog was written by a newer version of incremental-assets, 9.1 (format 99" in said and not lines
     assert path.read_text() == newer
+
+
+def test_a_catalog_with_announced_tables_is_of_a_format_of_its_own(project: MakeProject, release: Path) -> None:
+    """Versions before do not know announced tables, and said that the catalog should be deleted: it looked broken to them."""
+    shop = project(on_new_table="announce")
+    shop.execute("create table t (id int primary key)")
+    shop.write()
+    shop.cli("catalog", spark=False)
+    shop.execute("create table later (id int primary key)")
+    shop.cli("catalog", spark=False)
+    (path,) = shop.path.glob("defs/.local_defs_state/*/state")
+    before = json.loads((release / "shop-catalog.json").read_text())["format"]
+    assert (before, json.loads(path.read_text())["format"]) == (2, 3)
+    assert {one.table.name: one.presence for one in Catalog.load(path).entries}["later"] is Presence.ANNOUNCED
+
+
+def test_a_value_that_only_a_newer_version_can_have_written_is_said_to_be_so(project: MakeProject) -> None:
+    """Whoever forgets to raise a format must not send users off to delete what is stored, or to read the trace of a ValueError."""
+    shop = project(incremental=["public.t:id:integer"], containers={"t": {"checks": [{"rule": "min", "column": "id", "min": 5}]}})
+    shop.execute("create table t (id int primary key); insert into t values (1)")
+    shop.one("t", ok=False)
+    shop.write()
+    shop.cli("catalog", spark=False)
+    (path,) = shop.path.glob("defs/.local_defs_state/*/state")
+    stored = json.loads(path.read_text())
+    (entry,) = stored["entries"]
+    for changed in ({"presence": "lent"}, {"table": {**entry["table"], "kind": "lent"}}):
+        path.write_text(json.dumps({**stored, "entries": [{**entry, **changed}], "written_by": "9.1"}))
+        _, _, said = shop.cli("status", spark=False, check=1)
+        assert "its catalog was written by a newer version of incremental-assets, 9.1 (it has 'lent', which version" in said, said
+    path.write_text(json.dumps(stored))
+    records = Records(str(shop.lake_root), "shop")
+    (row,) = records.tables[ANOMALIES].read().to_pylist()
+    later = {**row, "recording": None, "severity": "lent", "changed_at": row["changed_at"] + timedelta(seconds=1)}
+    records.tables[ANOMALIES].append([later])
+    _, _, said = shop.cli("anomalies", spark=False, check=1)
+    assert "shop/t: a record of its scans was written by a newer version of incremental-assets (it has 'lent'" in said, said
+    with pytest.raises(NewerFormat, match="the cursor of the alerts was written by a newer version"):
+        from_cursor(json.dumps({"x": {"problems": {"p": {"severity": "lent", "text": ""}}, "runs": {}}}))
+    head = shop.table("t").head()
+    assert head is not None
+    newer = json.dumps({**json.loads(head.properties[STATE_PROPERTY]), "inherited": "lent", "written_by": "9.1"})
+    assert set_property_without_spark(shop.table("t"), head.version, STATE_PROPERTY, newer)
+    message = shop.one("t", ok=False)["message"]
+    assert "shop/t: the state of its table was written by a newer version of incremental-assets, 9.1 (it has 'lent'" in message
 
 
 def test_what_is_stored_says_which_version_has_written_it(release: Path) -> None:

@@ -1,12 +1,13 @@
-"""Records ticks of schedules and sensors in an instance, as Dagster's daemon does, at times of the test's choice.
+"""Records ticks and waiting runs of schedules and sensors in an instance, as Dagster's daemon does, at times of the test's choice.
 
 Belongs here: what several tests need of it. Does not belong: ticks of a real daemon (``test_overdue``).
 """
 
 import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.definitions.selector import InstigatorSelector
-from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteInstigatorOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import (
     InstigatorState,
     InstigatorStatus,
@@ -15,8 +16,12 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
+from dagster._core.storage.tags import SCHEDULE_NAME_TAG
+from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
+
+from incremental_assets.dagster.run_tags import CONTAINER_TAG
 
 _GONE = SerializableErrorInfo("the source is gone", [], None)
 
@@ -38,6 +43,13 @@ def switch_off(instance: dg.DagsterInstance, name: str) -> None:
     """Records that a person has switched it off."""
     [state] = [one for one in instance.all_instigator_state() if one.instigator_name == name]
     instance.update_instigator_state(state.with_status(InstigatorStatus.STOPPED))
+
+
+def queue_run(instance: dg.DagsterInstance, schedule: str, container: str) -> None:
+    """Records that a tick of the schedule has launched a run of the container, which waits."""
+    origin = RemoteJobOrigin(_origin(schedule).repository_origin, IMPLICIT_ASSET_JOB_NAME)
+    tags = {SCHEDULE_NAME_TAG: schedule, CONTAINER_TAG: container}
+    create_run_for_test(instance, tags=tags, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=origin)
 
 
 def record_tick(

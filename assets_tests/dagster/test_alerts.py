@@ -274,7 +274,7 @@ def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Proje
     assert looked() == ""
     shop.execute("insert into orders values (2, '2026-01-06', -1)")
     shop.one("orders")
-    assert looked().startswith("warning: shop/orders: min_total: 1 row, e.g. total = -1 (id 2), in 2026-01-01, since 2") and looked() == ""
+    assert looked().startswith("warning: shop/orders: min_total: 1 row, in 2026-01-01, e.g. total = -1 (id 2), since 2") and looked() == ""
     shop.execute("alter table orders rename to hidden")
     shop.one("orders", ok=False, stale=True)
     assert looked().startswith("failure: shop/orders: it is gone from the source") and looked() == ""

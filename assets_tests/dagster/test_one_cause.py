@@ -17,7 +17,7 @@ from dagster._core.scheduler.instigation import TickStatus
 from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster_shared.error import SerializableErrorInfo
 
-from assets_tests.dagster.recorded_ticks import record_tick, switch_on
+from assets_tests.dagster.recorded_ticks import queue_run, record_tick, switch_on
 from assets_tests.dagster.test_alerts import HOLDER, LIMITS, RECORD
 from assets_tests.harness import Project
 from incremental_assets.dagster.alerts.causes import one_for_each_cause
@@ -25,6 +25,7 @@ from incremental_assets.dagster.alerts.messages import from_cursor, news, to_cur
 from incremental_assets.dagster.alerts.problems import Cause, Found, Kind, Limits, Problem, Severity, found_in
 from incremental_assets.dagster.alerts.sensor import look
 from incremental_assets.dagster.alerts.ticks import Expected
+from incremental_assets.dagster.looks import remember
 
 MakeProject = Callable[..., Project]
 AWAY = {
@@ -177,6 +178,27 @@ def test_a_source_that_is_away_is_one_problem_with_its_reason(project: MakeProje
     text = found.problems[f"tick {SCHEDULE}"].text
     assert text.startswith(f"{SCHEDULE}: its last tick has failed: postgresql://") and "cannot connect: " in text, text
     assert "dagster." not in text and "; the last one that was well was 20" in text, text
+
+
+def test_a_run_that_waits_explains_the_lag_of_its_own_container_only(project: MakeProject) -> None:
+    """One run in the queue would silence the lag of all tables of its schedule, for as long as it waits."""
+    shop = project(schedule="0 2 * * *")
+    shop.execute("create table a (id int primary key); create table b (id int primary key); create table c (id int primary key)")
+    shop.sync()
+    chosen, now, late = shop.catalog(), time.time(), Limits(lag_seconds=3600)
+    expected = Expected({SCHEDULE: ("0 2 * * *", "UTC")}, {})
+    with shop.instance() as instance:
+        switch_on(instance, SCHEDULE, now - 86_400, cron="0 2 * * *")
+        queue_run(instance, SCHEDULE, "shop/a")
+        then = now + 86_400
+        record_tick(instance, SCHEDULE, then)
+        remember(instance, {"shop/c": then})
+        waiting = look(instance, chosen, late, expected, then)
+        assert waiting.problems.keys() == {f"overdue {SCHEDULE}", "shop/b lag"}
+        assert "has not begun" in waiting.problems[f"overdue {SCHEDULE}"].text
+        stopped = look(instance, chosen, late, expected, then + 2 * 86_400)
+        assert stopped.problems.keys() == {f"overdue {SCHEDULE}"}, "now that it does not tick, it syncs none of them"
+        assert "was not evaluated" in stopped.problems[f"overdue {SCHEDULE}"].text
 
 
 def failure_of_a_tick(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> SerializableErrorInfo:

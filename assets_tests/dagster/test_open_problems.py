@@ -64,7 +64,7 @@ def test_a_broken_rule_is_said_with_a_value_its_key_its_partition_since_when_and
     """ "3 open anomalies" sends whoever is woken at night to search the lake for what is wrong."""
     shop.sync()
     broken, hidden, page = lines_of(looked_at(shop))
-    text = "failure: shop/flights: between_seats: 2 rows, e.g. seats = 0 (id 276), in 2026-01-01, since 20"
+    text = "failure: shop/flights: between_seats: 2 rows, in 2026-01-01, e.g. seats = 0 (id 276), since 20"
     assert broken.startswith(text) and broken.endswith(
         " https://dagster.example.com/assets/shop/flights?view=checks&checkDetail=between_seats"
     )
@@ -96,7 +96,8 @@ def test_a_sync_that_a_blocking_rule_has_failed_is_the_problem_of_the_rule(shop:
     chosen = [shop.definition("flights")]
     with shop.instance() as instance:
         (problem,) = look(instance, chosen, Limits(lag_seconds=-1), NOTHING).problems.values()
-        assert problem.text.endswith("the rule is blocking: the sync has written its rows, and what is downstream has not run")
+        said = "between_seats (blocking: the sync has written its rows, and what is downstream has not run): 2 rows"
+        assert problem.text == f"shop/flights: {said}, in 2026-01-01"
         monkeypatch.setattr(sensor, "open_anomalies", lambda _: [])
         (problem,) = look(instance, chosen, Limits(lag_seconds=-1), NOTHING).problems.values()
     assert problem.text.startswith("shop/flights: the last sync has failed: blocking rules are broken: between_seats in 2026-01-01.")
@@ -109,7 +110,7 @@ def test_rows_without_a_key_are_said_with_a_value(folder: Callable[..., Folder])
     made.one("orders")
     with made.instance() as instance:
         (problem,) = look(instance, made.catalog(), Limits(), NOTHING).problems.values()
-    assert problem.text == "landing/orders: positive_n: 1 row, e.g. n = -5, in 1.csv"
+    assert problem.in_words.startswith("landing/orders: positive_n: 1 row, in 1.csv, e.g. n = -5, since 20")
 
 
 def test_values_are_not_sent_any_more_once_samples_are_switched_off(shop: Project) -> None:
@@ -121,6 +122,27 @@ def test_values_are_not_sent_any_more_once_samples_are_switched_off(shop: Projec
     assert broken.startswith("failure: shop/flights: between_seats: 2 rows, in 2026-01-01, since 20")
 
 
+@pytest.mark.long
+def test_alerts_without_samples_send_no_value_and_no_key_of_any_container(shop: Project, hook: Hook) -> None:
+    """A chat is read by people who may not see the rows. Each container by itself would have to be thought of, and the next one is not."""
+    shop.sync("flights")
+    shop.write()
+    shop.cli("catalog", spark=False)
+    folder = shop.path / "defs" / "alerts"
+    folder.mkdir()
+    own = {"DAGSTER_HOME": str(shop.home), "INCREMENTAL_ASSETS_PROJECT": str(shop.path), "INCREMENTAL_ASSETS_LAKE": str(shop.lake_root)}
+    command = [sys.executable, "-m", "dagster", "sensor", "preview", "alerts", "-m", "definitions", "-d", "."]
+    said: list[str] = []
+    for more in ("", ", samples: false"):
+        (folder / "defs.yaml").write_text(f"type: incremental_assets.Alerts\nattributes: {{to: ['{hook.url}']{more}}}\n")
+        subprocess.run(command, cwd=shop.path, env={**os.environ, **shop.environment(), **own}, capture_output=True, check=True)
+        _, problems, _ = shop.cli("alerts", "--json", spark=False, check=1)
+        said.append(hook.got[-1]["message"] + str(problems))
+    with_samples, without = said
+    assert with_samples.count("seats = 0 (id 276)") == 2
+    assert without.count("flights: between_seats: 2 rows") == 2 and "seats = 0" not in without and "276" not in without
+
+
 def test_a_second_rule_that_breaks_is_a_message_of_its_own(shop: Project) -> None:
     """Somebody is at work on the first one, and nobody knows of the second."""
     shop.sync("flights")
@@ -129,7 +151,7 @@ def test_a_second_rule_that_breaks_is_a_message_of_its_own(shop: Project) -> Non
     shop.configure(containers={"flights": {**shop.attributes["containers"]["flights"], "checks": checks}})
     shop.scan("flights")
     message, _ = news(known, looked_at(shop), ALL, URLS)
-    assert message is not None and message.body.startswith("failure: shop/flights: max_id: 1 row, e.g. id = 277 (id 277), in 2026-01-01")
+    assert message is not None and message.body.startswith("failure: shop/flights: max_id: 1 row, in 2026-01-01, e.g. id = 277 (id 277)")
 
 
 def test_the_command_line_says_since_when_and_where_to_look() -> None:
@@ -157,9 +179,22 @@ def test_the_page_lists_what_is_open_now_and_stores_an_event_only_where_that_has
         report(instance, "alerts", {}, "")
         over, listed, before = pages(instance)
     assert over == before == "Nothing is wrong."
-    text = r"- **failure**: shop/flights: between\_seats: 2 rows, e.g. seats = 0 (id 276), in 2026-01-01, since 20"
+    text = r"- **failure**: shop/flights: between\_seats: 2 rows, in 2026-01-01, since 20"
     link = " [look](https://dagster.example.com/assets/shop/flights?view=checks&checkDetail=between_seats)"
     assert listed.startswith(text) and listed.endswith(link) and len(listed.splitlines()) == 1, listed
+
+
+def test_what_a_look_leaves_in_the_storage_of_dagster_has_no_value_and_no_key_of_a_row(shop: Project, hook: Hook) -> None:
+    """The row is corrected and deleted, and `keep_days` has passed: the events of the page are in no run, and nothing deletes them."""
+    shop.sync("flights")
+    seen = looked_at(shop)
+    ticked = tick(Alerts(to=[hook.url]).settings(), None, seen)
+    assert "seats = 0 (id 276)" in hook.got[0]["message"]
+    with shop.instance() as instance:
+        report(instance, "alerts", seen.problems, URLS.base)
+        (event,) = instance.fetch_materializations(page_key("alerts"), limit=1).records
+    for kept in (str(event), str(ticked.cursor)):
+        assert "seats: 2 rows" in kept.replace("\\", "") and "seats = 0" not in kept and "276" not in kept, kept
 
 
 def test_names_of_a_source_are_no_markup_of_the_page(shop: Project) -> None:

@@ -34,8 +34,7 @@ def instance(project: MakeProject) -> Iterator[dg.DagsterInstance]:
 
 def overdue(instance: dg.DagsterInstance, now: float = NOW, expected: Expected = EXPECTED) -> Mapping[str, str]:
     """The texts of the problems by their keys."""
-    problems, _ = tick_problems(instance, expected, HOUR, now)
-    return {key: one.text for key, one in problems.items()}
+    return {key: one.text for key, one in tick_problems(instance, expected, HOUR, now).problems.items()}
 
 
 def test_a_schedule_whose_tick_was_not_evaluated_is_overdue_after_the_time_of_grace(instance: dg.DagsterInstance) -> None:
@@ -106,22 +105,22 @@ def test_a_schedule_whose_runs_fail_is_overdue_when_the_next_one_should_have_suc
     ended(dg.DagsterRunStatus.FAILURE, **{CONTAINER_TAG: "shop/orders"})
     assert overdue(instance, last + 2 * HOUR, expected) == {}, "a failed sync is its container's problem already"
     failed = ended(dg.DagsterRunStatus.FAILURE)
-    problems, _ = tick_problems(instance, expected, HOUR, last + 2 * HOUR)
+    problems = tick_problems(instance, expected, HOUR, last + 2 * HOUR).problems
     assert "none of the last 1 has succeeded" in problems["overdue nightly"].text and failed.run_id in problems["overdue nightly"].remedy
     ended(dg.DagsterRunStatus.STARTED)
-    problems, undecided = tick_problems(instance, expected, HOUR, last + 2 * HOUR)
-    assert not problems and undecided == {"overdue nightly"}
+    found = tick_problems(instance, expected, HOUR, last + 2 * HOUR)
+    assert not found.problems and found.undecided == {"overdue nightly"}
 
 
 def test_a_tick_that_is_at_work_does_not_end_the_problem_of_the_one_before(instance: dg.DagsterInstance) -> None:
     """A tick takes up to a minute: each look in it would say that the problem is over, and the next one that it has begun."""
     switch_on(instance, "files", NOW - DAY)
     record_tick(instance, "files", NOW - 60, TickStatus.FAILURE, is_schedule=False)
-    problems, _ = tick_problems(instance, EXPECTED, HOUR, NOW)
+    problems = tick_problems(instance, EXPECTED, HOUR, NOW).problems
     assert problems["tick files"].text == "files: its last tick has failed: the source is gone"
     record_tick(instance, "files", NOW - 5, TickStatus.STARTED, is_schedule=False)
-    problems, undecided = tick_problems(instance, EXPECTED, HOUR, NOW)
-    assert not problems and undecided == {"tick files"}
+    found = tick_problems(instance, EXPECTED, HOUR, NOW)
+    assert not found.problems and found.undecided == {"tick files"}
 
 
 # ---------------------------------------------------------------------- the daemon

@@ -121,6 +121,22 @@ def test_only_old_and_finished_runs_of_this_datastore_are_deleted(instance: dg.D
     assert {record.run_id for record in instance.get_runs()} == set(kept)
 
 
+def test_evaluations_of_checks_end_with_their_runs(instance: dg.DagsterInstance) -> None:
+    """They show rows that broke a rule. Dagster keeps them in a table of their own, of which it deletes nothing with a run: five rows of
+    each scan, with the names of people, would stay for ever."""
+    runs = [
+        run(
+            instance,
+            [dg.AssetCheckEvaluation(asset_key=ASSETS[0], check_name=CHECK, passed=False, metadata={"who": f"secret {number}"})],
+            {"dagster/incremental_assets.container": "many/a"},
+        )
+        for number in range(3)
+    ]
+    assert forget_runs(instance, SETTINGS, set(ASSETS), datetime.now(timezone.utc) + LATER) == 2
+    left = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(ASSETS[0], CHECK), limit=10)
+    assert [one.run_id for one in left] == runs[-1:]
+
+
 def test_maintenance_is_on_unless_it_is_switched_off() -> None:
     assert maintenance_cron("shop", "off") is maintenance_cron("shop", None) is None
     assert maintenance_cron("shop", "0 3 * * 0") == "0 3 * * 0"

@@ -202,17 +202,6 @@ def test_a_finding_has_the_value_of_its_row_only_where_values_may_be_shown() -> 
     assert [one.value for one in findings_of(verdicts, rows)] == [None, None]
 
 
-def test_a_value_that_must_not_be_kept_any_more_leaves_an_open_anomaly() -> None:
-    """Somebody has set `samples: false`, as values must not be shown: those that are known already would be shown as long as it is open."""
-    known = Known().scan(replace(found(), value="seats = 0"))
-    (one,) = known.values()
-    assert one.value == "seats = 0"
-    (one,) = known.scan(found(), now=20).values()
-    assert (one.value, one.state, one.first_seen) == (None, State.ACTIVE, 10)
-    known.scan(found(), now=30)
-    assert not known.changed, "each scan would write a row"
-
-
 def test_a_rule_that_could_not_be_evaluated_resolves_nothing() -> None:
     """Otherwise a typing error in a rule resolves all of its anomalies."""
     verdicts = [verdict(status.value, status) for status in Status]

@@ -98,6 +98,44 @@ def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
     assert "secret-" not in Path(line["page"]).read_text(encoding="utf-8")
 
 
+def test_values_of_all_anomalies_go_once_a_container_keeps_no_samples(project: MakeProject) -> None:
+    """Who has set `samples: false` believes that values are gone; of what is resolved or discarded, no scan would ever write anew."""
+    rule = {"rule": "between", "column": "seats", "min": 1, "max": 600}
+    names = ("people", "others")
+    made = project(containers={name: {"checks": [rule], "auto_resolve": True} for name in names})
+    for name in names:
+        made.execute(f"create table {name} (id int primary key, seats int); insert into {name} values (1, 0), (2, 0), (3, 0)")
+    made.sync()
+    made.write()
+    made.cli("catalog", spark=False)
+    made.execute("update people set seats = 5 where id = 1")
+    made.sync("people")
+    found = {one.key: id for id, one in Records(made.lake, "shop").anomalies("shop/people").items()}
+    made.cli("anomalies", "discard", found['{"id":"2"}'], spark=False)
+    made.configure(containers={**made.attributes["containers"], "people": {"checks": [rule], "auto_resolve": True, "samples": False}})
+    made.write()
+    _, [acknowledged], _ = made.cli("anomalies", "acknowledge", found['{"id":"3"}'], "--json", spark=False)
+    assert acknowledged["value"] is None
+    _, listed, _ = made.cli("anomalies", "--state", "all", "--json", spark=False)
+    shown = {one["key"]: (one["state"], one["value"]) for one in listed if one["container"] == "shop/people"}
+    assert shown == {f'{{"id":"{n}"}}': (state, None) for n, state in enumerate(("resolved", "discarded", "acknowledged"), 1)}
+    assert values_kept(made) == {"shop/people": {"seats = 0"}, "shop/others": {"seats = 0"}}
+    made.execute("insert into people values (4, 9)")
+    made.sync("people")
+    assert values_kept(made) == {"shop/others": {"seats = 0"}}
+    after = Records(made.lake, "shop").anomalies("shop/people")
+    assert {after[id].key: after[id].state.value for id in found.values()} == {key: state for key, (state, _) in shown.items()}
+
+
+def values_kept(project: Project) -> dict[str, set[str]]:
+    """The values in the table of anomalies, by container."""
+    kept: dict[str, set[str]] = {}
+    for row in DeltaTable(project.lake_root / "shop" / "_quality" / "anomalies").to_pyarrow_table().to_pylist():
+        if row["value"] is not None:
+            kept.setdefault(row["container"], set()).add(row["value"])
+    return kept
+
+
 def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
     """A profile of a partition that never changes would show the names of people for ever, whatever was deleted since."""
     shop.execute("alter table orders add who text; update orders set who = 'secret-' || id % 3")

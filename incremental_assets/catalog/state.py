@@ -10,16 +10,17 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.container import SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, product_version
+from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, of_unknown, product_version
 
-FORMAT = 2
-"""The version of the file's format. ``Catalog.load`` still reads version 1."""
+FORMAT = 3
+"""The version of the file's format: from 2 on it has entries, from 3 on announced ones. ``Catalog.load`` still reads all before."""
 
 
 class Presence(str, Enum):
@@ -94,18 +95,30 @@ class Catalog:
         Raises NewerFormat if a newer version of this product wrote it, and ConfigurationError for a file of any other format.
         """
         name = datastore or path.parent.name
+        what, written_by = f"{name}: its catalog", None
         try:
             data = json.loads(path.read_bytes())
-            expect_known(f"{name}: its catalog", data["format"], FORMAT, data.get(WRITTEN_BY))
-            if data["format"] == 1:  # tables only: with empty fingerprints all are inspected again, and keep their calendars
-                known = [{"table": table, "fingerprint": "", "since": data["found_at"]} for table in data["tables"]]
-                data = {"format": FORMAT, "found_on": data["found_on"], "found_at": data["found_at"], "entries": known}
-            catalog = _ADAPTER.validate_python(data, strict=False)
-        except (ValueError, KeyError, TypeError):
+            written_by = data.get(WRITTEN_BY)
+            expect_known(what, data["format"], FORMAT, written_by)
+            catalog = _ADAPTER.validate_python(_as_of_now(data), strict=False)
+        except ValidationError as error:
+            unknown = next((one["input"] for one in error.errors() if one["type"] == "enum"), None)
+            if unknown is not None:
+                raise of_unknown(what, unknown, written_by) from None
+            catalog = None
+        except (ValueError, KeyError, TypeError, AttributeError):
             catalog = None
         if catalog is None or catalog.format != FORMAT:
             raise ConfigurationError(f"{name}: its catalog cannot be read; delete that state and run: incremental-assets catalog")
         return replace(catalog, written_by=product_version())
+
+
+def _as_of_now(data: dict[str, Any]) -> dict[str, Any]:
+    """A stored catalog of an earlier format as one of this one. Raises KeyError."""
+    if data["format"] == 1:  # tables only: with empty fingerprints all are inspected again, and keep their calendars
+        known = [{"table": table, "fingerprint": "", "since": data["found_at"]} for table in data["tables"]]
+        return {"format": FORMAT, "found_on": data["found_on"], "found_at": data["found_at"], "entries": known}
+    return {**data, "format": FORMAT} if data["format"] == 2 else data
 
 
 def write_whole(path: Path, content: bytes) -> None:

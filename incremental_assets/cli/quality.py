@@ -224,7 +224,8 @@ def anomalies(
             raise ConfigurationError(
                 f"anomalies {names[0]}: name an anomaly by its id, which is the first column of: incremental-assets anomalies"
             )
-        for record in change_anomalies([store.name for store in datastores], names[0], names[1:], comment):
+        containers = [one for store in datastores for one in store.definitions]
+        for record in change_anomalies([store.name for store in datastores], containers, names[0], names[1:], comment):
             out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
         return
     if comment is not None:

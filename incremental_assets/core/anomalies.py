@@ -215,11 +215,8 @@ def after_scan(
             )  # fmt: skip
             changed.append(new)
             continue
-        # An open anomaly gets a new record only if its partition or its severity has changed, or if its value is not to be kept any more;
-        # else every scan would write one.
-        same = (old.partition, old.severity) == (f.partition, f.severity) and (old.value is None or f.value is not None)
-        if old.state is State.DISCARDED and old.value is not None and f.value is None:
-            changed.append(_stamped(replace(old, value=None), old, by, now, operation))
+        # An open anomaly gets a new record only if its partition or its severity has changed; else every scan would write one.
+        same = (old.partition, old.severity) == (f.partition, f.severity)
         if old.state is State.DISCARDED or (old.is_open and same):
             continue
         state = old.state if old.is_open else State.ACTIVE

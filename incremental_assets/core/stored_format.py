@@ -2,16 +2,19 @@
 
 Belongs here: this rule. Does not belong: the formats themselves (``core.watermark``: the sync state of a table; ``catalog.state``: a
 datastore's catalog; ``files.manifest``: which files a table holds). Each has a number, which is raised when an older version would lose
-something or misread it. A field that older versions may ignore does not raise it.
+something or misread it: so does a value of an enum that they do not know. A field that older versions may ignore does not raise it.
 """
 
 import functools
+from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 from incremental_assets.core.errors import NewerFormat
 
 WRITTEN_BY = "written_by"
 """The field that says which version has written something."""
+_Kind = TypeVar("_Kind", bound=Enum)
 
 
 @functools.cache
@@ -30,9 +33,29 @@ def expect_known(what: str, found: object, known: int, written_by: object) -> No
     this version reads. ``written_by``: the version that has written it, as far as it says so.
     """
     if isinstance(found, int) and found > known:
-        its, wanted = (f", {written_by}", f"{written_by} or newer") if written_by else ("", "that version")
-        raise NewerFormat(
-            f"{what} was written by a newer version of incremental-assets{its} (format {found}; this is version {product_version()}, which "
-            f"reads formats up to {known}). Nothing was written, and nothing has to be loaded anew: install incremental-assets {wanted} "
-            f"here, and run this again."
-        )
+        raise _newer(what, f"format {found}; this is version {product_version()}, which reads formats up to {known}", written_by)
+
+
+def known_value(kind: type[_Kind], value: object, what: str, written_by: object = None) -> _Kind:
+    """The member of the enum with this stored value.
+
+    Raises NewerFormat if there is none: no version has taken a value away that was stored, so that a newer one has added it.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        raise of_unknown(what, value, written_by) from None
+
+
+def of_unknown(what: str, value: object, written_by: object) -> NewerFormat:
+    """The error that a stored value of an enum is none that this version knows."""
+    return _newer(what, f"it has {value!r}, which version {product_version()}, this one, does not know", written_by)
+
+
+def _newer(what: str, why: str, written_by: object) -> NewerFormat:
+    """The error that a newer version has written this. ``why``: how that shows."""
+    its, wanted = (f", {written_by}", f"{written_by} or newer") if written_by else ("", "that version")
+    return NewerFormat(
+        f"{what} was written by a newer version of incremental-assets{its} ({why}). Nothing was written, and nothing has to be loaded "
+        f"anew: install incremental-assets {wanted} here, and run this again."
+    )

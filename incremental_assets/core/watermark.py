@@ -16,7 +16,7 @@ from incremental_assets.core.container import Identifier, Inherited
 from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.history import HistoryPoint
-from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, product_version
+from incremental_assets.core.stored_format import WRITTEN_BY, expect_known, known_value, product_version
 from incremental_assets.core.unfilled import Unfilled
 
 STATE_FORMAT = 1
@@ -304,7 +304,8 @@ class TableState:
         Raises NewerFormat if a newer version of this product wrote it.
         """
         data: dict[str, Any] = json.loads(text)
-        expect_known("the state of its table", data["format"], STATE_FORMAT, data.get(WRITTEN_BY))
+        what, by = "the state of its table", data.get(WRITTEN_BY)
+        expect_known(what, data["format"], STATE_FORMAT, by)
 
         def value(v: int | str | None) -> int | None:
             return int(v) if cursor_type is None and v is not None else value_from_json(cursor_type or CursorType.INTEGER, v)
@@ -345,7 +346,7 @@ class TableState:
             policies=data.get("policies"),
             numbers=data.get("numbers"),
             mark=data.get("mark"),
-            inherited=Inherited(data["inherited"]) if data.get("inherited") is not None else None,
+            inherited=known_value(Inherited, data["inherited"], what, by) if data.get("inherited") is not None else None,
             point=HistoryPoint.from_json(data.get("point")),
             canonical=tuple(data["canonical"]) if data.get("canonical") is not None else None,
             padded=data.get("padded"),

@@ -54,7 +54,7 @@ class CurrentProblem:
         return {
             "problem": self.key,
             "severity": one.severity.value,
-            "text": one.text,
+            "text": one.with_example,
             "since": since,
             "remedy": one.remedy,
             "link": self.link,
@@ -91,7 +91,8 @@ def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: floa
     daemon = daemon_problem(instance, QUIET_SECONDS, at) if expected.schedules or expected.sensors else None
     # Nothing is evaluated while the daemon is down: that each schedule is overdue, and each container late, says nothing more.
     limits = _strictest([one.limits() for one in alerts])
-    found = look(instance, chosen, limits, expected, at, daemon_is_down=daemon is not None)
+    samples = all(one.samples for one in alerts)
+    found = look(instance, chosen, limits, expected, at, daemon_is_down=daemon is not None, samples=samples)
     problems = {**found.problems, **new_table_problems(project.datastores)}
     if daemon is not None:
         problems["daemon"] = daemon

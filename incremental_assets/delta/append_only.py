@@ -1,7 +1,7 @@
 """Writes and reads small Delta tables to which rows are only appended, without Spark.
 
-Belongs here: creating such a table, appending to it, reading it, and deleting its old rows. Does not belong: what its rows mean
-(``quality.records``, ``operation_tables``), and how files are joined (``maintenance``).
+Belongs here: creating such a table, appending to it, reading it, and deleting its old rows, or the values of a column.
+Does not belong: what its rows mean (``quality.records``, ``operation_tables``), and how files are joined (``maintenance``).
 
 Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 
@@ -180,6 +180,19 @@ class AppendOnly:
             else:
                 delta.delete(predicate, commit_properties=once)
         return old - len(kept)
+
+    def blank(self, column: str, *where: tuple[str, Sequence[str]]) -> None:
+        """Sets the column to NULL in the rows for which each of these filters holds. Raises LakeError as ``forget`` does."""
+        if not len(self.read(*where, columns=[column])[column].drop_null()):
+            return
+        delta = self.opened_to_change()
+        assert delta is not None, "it has rows"
+        with place_errors(self.table.url):
+            delta.update(
+                predicate=f"{among(*where)} AND {double_quoted(column)} IS NOT NULL",
+                updates={column: "NULL"},
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
 
     def read(self, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
         """Reads the rows for which each filter of ``where`` (a column and its allowed values) holds.

@@ -45,6 +45,7 @@ import pyarrow.compute as pc
 
 from incremental_assets.core.anomalies import Anomaly, State, fingerprint
 from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
+from incremental_assets.core.stored_format import known_value
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
@@ -313,6 +314,14 @@ class Records:
         return {(row["rule"], row["partition"]): _as(Verdict, row) for row in _listed(rows.take(pa.array(last.values(), _COUNT)))}
 
     # ---------------------------------------------------------------- upkeep
+    def forget_values(self, container: str) -> None:
+        """Remove ``value`` from all changes of the container's anomalies, as it keeps no samples any more.
+
+        If another process changes the table at the same moment, this is left for the next scan.
+        """
+        with maintenance.next_time_if_moved():
+            self.tables[ANOMALIES].blank("value", ("container", [container]))
+
     def tidy(self) -> int:
         """Delete what abandoned scans have left, join small files, and return how many rows were deleted.
 
@@ -396,9 +405,13 @@ _ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state"
 
 
 def _as(kind: type[_Kind], row: Mapping[str, Any], **more: Any) -> _Kind:
-    """Make a dataclass from a row. A NULL stands for the field's default, as tables of an earlier version may lack columns."""
+    """Make a dataclass from a row. A NULL stands for the field's default, as tables of an earlier version may lack columns.
+
+    Raises NewerFormat for a value that only a newer version can have written.
+    """
     own = {f.name: row[f.name] for f in fields(kind) if f.name in row and (row[f.name] is not None or f.default is MISSING)}
-    values = {name: _ENUMS[name](value) if name in _ENUMS else value for name, value in own.items()}
+    what = f"{row['container']}: a record of its scans"
+    values = {name: known_value(_ENUMS[name], value, what) if name in _ENUMS else value for name, value in own.items()}
     return kind(**{**values, **more})
 
 

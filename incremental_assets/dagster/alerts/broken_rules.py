@@ -26,18 +26,18 @@ def broken_rules(anomalies: Iterable[Anomaly], facts: Mapping[str, Facts], block
 def _problem(some: Sequence[Anomaly], facts: Facts, blocks: bool) -> Problem:
     """``some``: the open anomalies of one rule. ``blocks``: whether the last sync has failed because of it."""
     newest = min(some, key=lambda one: (-one.changed_at, one.partition or "", one.key or ""))
-    text = f"{newest.container}: {newest.rule}: {_how_many(some, newest)}"
-    text += example(newest.value, newest.key) if facts.samples else ""
+    blocking = " (blocking: the sync has written its rows, and what is downstream has not run)" if blocks else ""
+    text = f"{newest.container}: {newest.rule}{blocking}: {_how_many(some, newest)}"
     if newest.partition is not None:
         others = len({one.partition for one in some} - {newest.partition})
         text += f", in {newest.partition}" + (f" and {others:,} other partition{'s' if others > 1 else ''}" if others else "")
-    text += "; the rule is blocking: the sync has written its rows, and what is downstream has not run" if blocks else ""
     is_error = any(one.severity is RuleSeverity.ERROR for one in some)
     return Problem(
         Severity.FAILURE if is_error else Severity.WARNING,
         text,
         link=f"{facts.link}?{urlencode({'view': 'checks', 'checkDetail': newest.rule})}",
         since=min(one.first_seen for one in some) / 1e6,
+        example=example(newest.value, newest.key) if facts.samples else "",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from incremental_assets.core.shown_text import on_one_line
+from incremental_assets.core.stored_format import known_value
 from incremental_assets.dagster.alerts.problems import Found, Problem, Severity
 
 _MOST_LINES = 50
@@ -130,4 +131,5 @@ def from_cursor(text: str | None) -> dict[str, Known]:
 def _problems(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Problem]]:
     for key, one in found.items():
         causes, members = (frozenset(one.get(name, ())) for name in ("causes", "members"))
-        yield key, Problem(Severity(one["severity"]), one["text"], one.get("remedy", ""), causes=causes, members=members)
+        severity = known_value(Severity, one["severity"], "the cursor of the alerts")
+        yield key, Problem(severity, one["text"], one.get("remedy", ""), causes=causes, members=members)

@@ -2,7 +2,8 @@
 
 Belongs here: the asset, its page, and when an event is reported. Does not belong: what is open (``problems``).
 
-An event is stored when a problem begins or is over, and each hour while one lasts, as the texts have durations.
+An event is stored when a problem begins or is over, and each hour while one lasts, as the texts have durations. It has no value and no key
+of a row: Dagster deletes events with their run, and these have none.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import dagster as dg
 
@@ -71,4 +73,5 @@ def markdown(problems: Mapping[str, Problem], base_url: str) -> str:
 def _line(one: Problem, base_url: str) -> str:
     # The UI shows the page in a narrow column, in which a table would be all line breaks.
     link = f" [look]({base_url}{one.link})" if one.link else ""
-    return f"- **{one.severity.value}**: {_MARKUP.sub(_ESCAPED, on_one_line(one.in_words))}{link}"
+    text = on_one_line(replace(one, example="").in_words)
+    return f"- **{one.severity.value}**: {_MARKUP.sub(_ESCAPED, text)}{link}"

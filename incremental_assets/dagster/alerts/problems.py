@@ -55,7 +55,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong now. ``text``: what has happened, and to what, on one line. ``remedy``: what to do; empty if it is plain.
+    """Something that is wrong now. ``text``: what has happened, and to what, on one line; no value or key of a row, as texts are kept in
+    Dagster's storage. ``example``: what follows it in a message, with a value and a key. ``remedy``: what to do; empty if it is plain.
 
     ``link``: the path of a page of Dagster's UI about it; empty if there is none. ``since``: in seconds since 1970 UTC; None if it is not
     known. ``cause``: None where no other problem can have the same one. ``causes``: digests of all causes that it stands for.
@@ -70,11 +71,17 @@ class Problem:
     cause: Cause | None = None
     causes: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
+    example: str = ""
+
+    @property
+    def with_example(self) -> str:
+        """The text and the example."""
+        return self.text + self.example
 
     @property
     def in_words(self) -> str:
-        """The text, since when, and the remedy."""
-        text = self.text if self.since is None else f"{self.text.rstrip('.')}, since {moment(self.since)}"
+        """The text, the example, since when, and the remedy."""
+        text = self.with_example if self.since is None else f"{self.with_example.rstrip('.')}, since {moment(self.since)}"
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
@@ -147,8 +154,8 @@ def found_in(
 ) -> Found:
     """The problems of containers. ``records``: those of ``status --json``. ``facts``: by the containers' labels.
 
-    ``halted``: containers that are late because nothing syncs them, which is a problem of its own. ``blocked``: containers whose last sync
-    has failed because of blocking rules, which are problems of their own.
+    ``halted``: containers that are late because nothing syncs them, or their run waits, which is a problem of its own. ``blocked``:
+    containers whose last sync has failed because of blocking rules, which are problems of their own.
     """
     known = {record["container"]: Facts.of_label(record["container"]) for record in records} | dict(facts or {})
     problems, said = _lags(records, limits, known, halted)

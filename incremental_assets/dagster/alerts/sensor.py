@@ -41,7 +41,8 @@ _PAUSE_SECONDS = 300
 
 @dataclass(frozen=True)
 class Settings:
-    """The attributes of the YAML. ``to``: apprise's URLs. ``on``: which messages are sent. ``base_url``: without a slash at the end."""
+    """The attributes of the YAML. ``to``: apprise's URLs. ``on``: which messages are sent. ``base_url``: without a slash at the end.
+    ``samples``: whether messages have values and keys of rows."""
 
     name: str
     to: tuple[str, ...]
@@ -49,6 +50,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     every_seconds: int = 60
     base_url: str | None = None
+    samples: bool = True
 
     @property
     def urls(self) -> Urls | None:
@@ -72,7 +74,8 @@ def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
         chosen = [one for datastore in datastores for one in datastore.definitions]
         assert context.repository_def is not None, "the daemon always gives it"
         expected = Expected.of(context.repository_def, but=settings.name)
-        found = look(context.instance, chosen, settings.limits, expected).with_more(new_table_problems(datastores))
+        found = look(context.instance, chosen, settings.limits, expected, samples=settings.samples)
+        found = found.with_more(new_table_problems(datastores))
         # If the daemon was down, what it has not evaluated meanwhile is evaluated within its first minutes.
         last = context.last_tick_completion_time
         if last is not None and time.time() - last > _PAUSE_SECONDS + settings.every_seconds:
@@ -115,21 +118,22 @@ def look(
     now: float | None = None,
     *,
     daemon_is_down: bool = False,
+    samples: bool = True,
 ) -> Found:
     """What is wrong with the containers, with the logs of their sources, and with the schedules and sensors of the code location.
 
     ``now``: in seconds since 1970 UTC; None: the clock's. ``daemon_is_down``: what is late as nothing is evaluated is left out then.
+    ``samples``: whether values and keys of rows are shown, of the containers that allow it.
     """
     at = time.time() if now is None else now
     anomalies = open_anomalies(chosen)
     records = status_lines(instance, chosen, datetime.fromtimestamp(at, timezone.utc), anomalies)
-    facts = {one.container.label: _facts(one) for one in chosen}
-    ticks, undecided = tick_problems(instance, expected, limits.overdue_seconds, at)
-    stopped = {name_in(key) for key in ticks}
-    halted = {label for label, one in facts.items() if one.automation and (daemon_is_down or stopped.issuperset(one.automation))}
+    facts = {one.container.label: _facts(one, samples) for one in chosen}
+    ticks = tick_problems(instance, expected, limits.overdue_seconds, at)
+    halted = {label for label, one in facts.items() if (daemon_is_down and one.automation) or ticks.halts(label, one.automation)}
     blocked = _blocked(records, anomalies)
     found = found_in(records, limits, facts, halted=halted, blocked=blocked).with_more(*slot_problems(instance, chosen, limits, at))
-    found = found.with_more(broken_rules(anomalies, facts, blocked)).with_more(ticks, undecided)
+    found = found.with_more(broken_rules(anomalies, facts, blocked)).with_more(ticks.problems, ticks.undecided)
     if daemon_is_down:
         found = found.without(expected.overdue_keys())
     return one_for_each_cause(found, _StoreOf(chosen))
@@ -145,12 +149,12 @@ def _blocked(records: Sequence[Mapping[str, Any]], anomalies: Sequence[Anomaly])
     return {label: rules for label, rules in failed.items() if all((label, rule) in are_open for rule in rules)}
 
 
-def _facts(definition: ContainerDefinition) -> Facts:
+def _facts(definition: ContainerDefinition, samples: bool) -> Facts:
     container = definition.container
     names = [*schedules_of(definition)]
     if isinstance(definition, FileDefinition) and not names:
         names.append(sensor_name(definition))
-    return Facts(container.key_path, container.options.every or 0, container.options.samples, names)
+    return Facts(container.key_path, container.options.every or 0, samples and container.options.samples, names)
 
 
 class _StoreOf:

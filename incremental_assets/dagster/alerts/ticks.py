@@ -4,7 +4,7 @@ Belongs here: which of this is a problem, and the words. Does not belong: the co
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 import dagster as dg
@@ -58,32 +58,54 @@ class Expected:
         return frozenset(_overdue(name) for name in (*self.schedules, *self.sensors))
 
 
-def tick_problems(
-    instance: dg.DagsterInstance, expected: Expected, overdue_seconds: int | None, now: float
-) -> tuple[Mapping[str, Problem], frozenset[str]]:
-    """The problems by their keys, and the keys of those that cannot be decided, as a run is at work. What is switched off is no problem.
+@dataclass
+class FoundOfTicks:
+    """``problems``: by their keys. ``undecided``: the keys of those of which nothing can be said now, as a run is at work. ``stopped``: the
+    schedules and sensors that start no sync. ``waiting``: the containers of which a problem is that their runs have not begun."""
+
+    problems: dict[str, Problem] = field(default_factory=dict[str, Problem])
+    undecided: set[str] = field(default_factory=set[str])
+    stopped: set[str] = field(default_factory=set[str])
+    waiting: set[str] = field(default_factory=set[str])
+
+    def halts(self, label: str, automation: Sequence[str]) -> bool:
+        """Whether a container is not synced because of one of the problems. ``automation``: the schedules and the sensor that sync it.
+
+        A run that waits is of one container, and says nothing of the others that its schedule syncs.
+        """
+        return label in self.waiting or (bool(automation) and self.stopped.issuperset(automation))
+
+
+def tick_problems(instance: dg.DagsterInstance, expected: Expected, overdue_seconds: int | None, now: float) -> FoundOfTicks:
+    """What is wrong with schedules and sensors. What is switched off is no problem.
 
     ``overdue_seconds``: by how much something may be late; None: any time will do. ``now``: in seconds since 1970 UTC.
     """
-    problems: dict[str, Problem] = {}
-    undecided: set[str] = set()
+    found = FoundOfTicks()
     waiting = _waiting(instance, now - overdue_seconds) if overdue_seconds is not None else {}
     for state, tick in _switched_on(instance, expected):
         name = state.instigator_name
         if tick is not None and tick.status is TickStatus.FAILURE:
-            problems[_tick(name)] = _failed_tick(instance, state, tick)
+            found.problems[_tick(name)] = _failed_tick(instance, state, tick)
+            found.stopped.add(name)
         elif tick is not None and tick.status is TickStatus.STARTED:  # it is not known yet how it ends
-            undecided.add(_tick(name))
+            found.undecided.add(_tick(name))
         if overdue_seconds is None:
             continue
-        problem, at_work = _late_tick(state, tick, expected, overdue_seconds, now) or waiting.get(name), False
-        if problem is None and name in expected.schedules:
+        problem, at_work = _late_tick(state, tick, expected, overdue_seconds, now), False
+        if problem is not None:
+            found.stopped.add(name)
+        elif name in waiting:
+            problem = _not_begun(name, waiting[name])
+            syncs = [one.dagster_run for one in waiting[name] if is_sync(one.dagster_run)]
+            found.waiting |= {label for run in syncs if (label := tag_of(run, CONTAINER_TAG)) is not None}
+        elif name in expected.schedules:
             problem, at_work = _failed_runs(instance, name, _due(expected, name, now - overdue_seconds))
         if problem is not None:
-            problems[_overdue(name)] = problem
+            found.problems[_overdue(name)] = problem
         elif at_work:
-            undecided.add(_overdue(name))
-    return problems, frozenset(undecided)
+            found.undecided.add(_overdue(name))
+    return found
 
 
 def daemon_problem(instance: dg.DagsterInstance, quiet_seconds: int, now: float) -> Problem | None:
@@ -181,7 +203,7 @@ def _due(expected: Expected, name: str, before: float) -> float:
     return next(schedule_execution_time_iterator(before, cron, zone, ascending=False)).timestamp()
 
 
-def _waiting(instance: dg.DagsterInstance, before: float) -> Mapping[str, Problem]:
+def _waiting(instance: dg.DagsterInstance, before: float) -> Mapping[str, Sequence[dg.RunRecord]]:
     """By the names of schedules and sensors: runs of theirs that were launched before a moment, and have not begun."""
     asked = dg.RunsFilter(statuses=_NOT_BEGUN, created_before=datetime.fromtimestamp(before, timezone.utc))
     found: dict[str, list[dg.RunRecord]] = {}
@@ -190,17 +212,19 @@ def _waiting(instance: dg.DagsterInstance, before: float) -> Mapping[str, Proble
         name = tags.get(SCHEDULE_NAME_TAG) or tags.get(SENSOR_NAME_TAG)
         if name is not None:
             found.setdefault(name, []).append(record)
-    problems: dict[str, Problem] = {}
-    for name, records in found.items():
-        oldest = min(records, key=lambda one: one.create_timestamp)
-        launched = oldest.create_timestamp.replace(tzinfo=timezone.utc).timestamp()
-        more = f", and {len(records) - 1:,} more" if len(records) > 1 else ""
-        problems[name] = Problem(
-            Severity.FAILURE,
-            f"{name}: its run {oldest.dagster_run.run_id}{more} was launched at {moment(launched)} and has not begun",
-            "Dagster's UI says on the page of the run what it waits for: other runs, or a limit in dagster.yaml.",
-        )
-    return problems
+    return found
+
+
+def _not_begun(name: str, records: Sequence[dg.RunRecord]) -> Problem:
+    """That these runs of a schedule or sensor have not begun."""
+    oldest = min(records, key=lambda one: one.create_timestamp)
+    launched = oldest.create_timestamp.replace(tzinfo=timezone.utc).timestamp()
+    more = f", and {len(records) - 1:,} more" if len(records) > 1 else ""
+    return Problem(
+        Severity.FAILURE,
+        f"{name}: its run {oldest.dagster_run.run_id}{more} was launched at {moment(launched)} and has not begun",
+        "Dagster's UI says on the page of the run what it waits for: other runs, or a limit in dagster.yaml.",
+    )
 
 
 def _failed_runs(instance: dg.DagsterInstance, name: str, due: float) -> tuple[Problem | None, bool]:

@@ -49,6 +49,7 @@ class Alerts(dg.Component, dg.Resolvable):
     max_overdue_seconds: Annotated[
         int | None, dg.Resolver.default(description="a schedule or sensor that is late by more is a failure")
     ] = 3600
+    samples: Annotated[bool, dg.Resolver.default(description="messages name a value and the key of a row that breaks a rule")] = True
     every_seconds: Annotated[int, dg.Resolver.default(description="how often it looks")] = 60
     base_url: Annotated[
         str | None,
@@ -72,7 +73,7 @@ class Alerts(dg.Component, dg.Resolvable):
         if self.every_seconds < _LEAST_SECONDS:
             raise ConfigurationError(f"{self.name}: every_seconds is at least {_LEAST_SECONDS}.")
         on = frozenset(Severity(one) for one in self.send)
-        return Settings(self.name, tuple(self.to), on, self.limits(), self.every_seconds, self.ui())
+        return Settings(self.name, tuple(self.to), on, self.limits(), self.every_seconds, self.ui(), self.samples)
 
     def ui(self) -> str | None:
         """``base_url`` without a slash at its end. Raises ConfigurationError."""

@@ -10,7 +10,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -188,25 +188,29 @@ def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
 # ---------------------------------------------------------------- anomalies
 def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]) -> list[dict[str, Any]]:
     """The anomalies of the containers that are in one of the states, the one that changed last first."""
+    shown = _with_samples(chosen)
     wanted = {definition.container.label for definition in chosen}
     stores = dict.fromkeys(definition.container.key_path[0] for definition in chosen)
     found = [one for store in stores for one in Records(lake_root(), store).anomalies().values()]
     kept = [one for one in found if one.container in wanted and one.state in states]
-    return [_anomaly(one) for one in sorted(kept, key=lambda one: one.changed_at, reverse=True)]
+    return [_anomaly(_shown(one, shown)) for one in sorted(kept, key=lambda one: one.changed_at, reverse=True)]
 
 
-def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], comment: str | None) -> list[dict[str, Any]]:
+def change_anomalies(
+    datastores: Sequence[str], containers: Sequence[ContainerDefinition], verb: str, ids: Sequence[str], comment: str | None
+) -> list[dict[str, Any]]:
     """Changes the state of anomalies, on behalf of the user of this process, and returns their records.
 
-    ``verb``: a key of ``VERBS``. ``comment``: stored with the change. Raises ConfigurationError, and changes nothing, where an id does not
-    exist or where the state of an anomaly does not allow the change.
+    ``containers``: all of the datastores. ``verb``: a key of ``VERBS``. ``comment``: stored with the change. Raises ConfigurationError, and
+    changes nothing, where an id does not exist or where the state of an anomaly does not allow the change.
     """
     changes: list[tuple[Records, Anomaly]] = []
+    shown = _with_samples(containers)
     for id in dict.fromkeys(ids):
         for records in (Records(lake_root(), encode_name(name)) for name in datastores):
             history = records.history(id)
             if history:
-                changes.append((records, by_person(history[-1], VERBS[verb], _who(), comment, time.time_ns() // 1000)))
+                changes.append((records, by_person(_shown(history[-1], shown), VERBS[verb], _who(), comment, time.time_ns() // 1000)))
                 break
         else:
             raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
@@ -214,6 +218,16 @@ def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], c
     for records, changed in changes:
         records.change(changed)
     return [_anomaly(changed) for _, changed in changes]
+
+
+def _with_samples(definitions: Sequence[ContainerDefinition]) -> set[str]:
+    """The labels of the containers of which values of rows may be shown and kept."""
+    return {one.container.label for one in definitions if one.container.options.samples}
+
+
+def _shown(one: Anomaly, with_samples: set[str]) -> Anomaly:
+    """The anomaly, without the value that it may still have from before its container got ``samples: false``."""
+    return one if one.container in with_samples else replace(one, value=None)
 
 
 def _who() -> str:

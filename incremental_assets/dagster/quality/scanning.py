@@ -99,6 +99,8 @@ def scan_container(
             held.enter_context(record_lock(home, container, origin.run_id, log, instance))
             summary, changes = _judged(definition, request, rules, records, operation, scanned)
             report(summary)
+            if not container.options.samples:
+                records.forget_values(container.label)
             records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)
         except SyncError as error:
             records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
@@ -184,6 +186,8 @@ def _judged(
     # later than those of this scan.
     now = _now()
     known = records.anomalies(container.label)
+    if not container.options.samples:
+        known = {id: replace(one, value=None) for id, one in known.items()}
     by_id = {rule.id: rule for rule in rules}
     shown = by_id if container.options.samples else {}
     findings = capped(findings_of(result.verdicts, result.failed_rows, shown), known, container.label)

@@ -17,7 +17,8 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 
 from incremental_assets.catalog.definition import Settings
 from incremental_assets.dagster.run_tags import datastore_of
@@ -78,13 +79,30 @@ def _is_of(run: dg.DagsterRun, datastore: str, keys: Collection[dg.AssetKey]) ->
 
 
 def _forget(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Deletes the run with its events and its logs of raw output."""
+    """Deletes the run with its events, its evaluations of checks and its logs of raw output."""
+    _forget_evaluations(instance, run_id)
     instance.delete_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     storage = instance.event_log_storage
     # SQLite's storage has a database file for each run. Dagster deletes its rows and leaves the file.
     if isinstance(storage, SqliteEventLogStorage):
         Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)
+
+
+def _forget_evaluations(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Deletes the run's evaluations of checks, which show rows that broke a rule. Dagster has a table of them, and deletes none with a run.
+
+    The checks are named, as the index of the table begins with them: without, each run would read the whole table.
+    """
+    storage, table = instance.event_log_storage, AssetCheckExecutionsTable.c
+    events = (entry.dagster_event for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION))
+    checks = {event.asset_check_evaluation_data.asset_check_key for event in events if event is not None}
+    if not checks or not isinstance(storage, SqlEventLogStorage):
+        return
+    with storage.index_connection() as connection:
+        for check in checks:
+            is_of_it = (table.asset_key == check.asset_key.to_string()) & (table.check_name == check.name) & (table.run_id == run_id)
+            connection.execute(AssetCheckExecutionsTable.delete().where(is_of_it))
 
 
 class _Newest:

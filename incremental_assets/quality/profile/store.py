@@ -21,6 +21,7 @@ from incremental_assets.core.errors import ConcurrentWriteError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.rules.sql import text
 from incremental_assets.core.schema import Column
+from incremental_assets.core.stored_format import known_value
 from incremental_assets.delta.errors import lake_errors, place_errors
 from incremental_assets.delta.folders import QUALITY_FOLDER
 from incremental_assets.delta.guards import expr
@@ -351,7 +352,7 @@ def _column(row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
     plain = ColumnProfile(
         column=row["column_name"],
         type=row["type"],
-        form=Form(row["form"].partition("(")[0]),
+        form=known_value(Form, row["form"].partition("(")[0], f"{row['container']}: its profile"),
         rows=row["rows"],
         nulls=row["nulls"],
         nans=row["nans"],
