@@ -233,7 +233,9 @@ def test_other_arrays_stay_text_and_that_is_said(project: MakeProject) -> None:
     head = made.table("t").head()
     assert head is not None and [c.name for c in head.columns if c.type == "array<int>"] == ["a", "d"]
     made.assert_equal("t", exclude=["a", "d"])
-    assert "text all the same" not in made.one("t")["message"], "once"
+    made.execute("insert into t values ('{2}', '{3}')")
+    again = made.one("t")
+    assert again["rows_inserted"] == 1 and "text all the same" not in again["message"], "once"
 
 
 def test_the_option_is_refused_where_it_does_nothing(project: MakeProject) -> None:
@@ -318,3 +320,14 @@ def test_random_arrays_arrive_unchanged_and_are_hashed_alike(project: MakeProjec
         assert not differing(found, found.take(pa.array(range(len(rows))[::-1], pa.int64()))).num_rows
 
     holds()
+
+
+def test_rules_of_columns_with_arrays_are_measured(project: MakeProject) -> None:
+    """A scan would fail, and say nothing of any rule."""
+    rules = [{"rule": "not_null", "columns": ["texts"]}, {"rule": "unique", "columns": ["ints"]}]
+    made = project(containers={"t": {**LISTS, "checks": rules}})
+    create(made, "t")
+    insert(made, "t")
+    line = made.one("t")
+    assert line["status"] == "warning" and "broken: not_null_texts" in line["message"], line["message"]
+    assert "unique_ints" in line["message"], "there are two empty arrays"

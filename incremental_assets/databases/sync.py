@@ -293,7 +293,8 @@ class TableSync(ContainerSync):
         columns = tuple(column.name for column in snapshot.columns if column.name in in_source)
         state = replace(state, columns=columns, unfilled=None)
         if self._whole or before is None or not before.loaded:
-            self.result.messages += arrays_as_text(self._container, snapshot.columns)
+            said = arrays_as_text(self._container, snapshot.columns)
+            self.result.messages += [one for one in said if one not in self.result.messages]  # a load may have several commits
         # All rows are read anew, or the log tells whose values have changed.
         if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:
             return state
