@@ -47,8 +47,8 @@ def canonical(value: str, type_: str) -> str:
     """The canonical text of an expression of an atomic type, or of an array of one. It is empty for NULL, and for nothing else."""
     element = element_of(type_)
     if element is not None:
-        each = f"transform({value}, e -> {canonical('e', element)})"
-        return f"CASE WHEN {value} IS NULL THEN '' ELSE concat(size({value}), '[', concat_ws(',', {each}), ']') END"
+        text = f"concat_ws(',', transform({value}, e -> {canonical('e', element)}))"
+        return f"CASE WHEN {value} IS NULL THEN '' ELSE concat(size({value}), '[', {text}, ']') END"
     text = _plain(value, type_)
     if type_ == "string":
         text = f"concat(octet_length({text}), ':', {text})"

@@ -19,8 +19,12 @@ from incremental_assets.databases.postgres.types import Carried, carry
 UNLISTABLE = "no array of the lake: infinity, NaN, another lower bound than 1, or more than one dimension"
 """What PostgreSQL says of such a value, as a part of its message, when it is selected."""
 _ELEMENT = "element"
-_UNCHANGED = ("boolean", "smallint", "integer", "bigint", "real", "double precision")
 _TEXTS = ("text", "character varying", "uuid")
+_SENT = {
+    "boolean": sql.SQL("boolean[]"), "smallint": sql.SQL("smallint[]"), "int": sql.SQL("integer[]"), "bigint": sql.SQL("bigint[]"),
+    "float": sql.SQL("real[]"), "double": sql.SQL("double precision[]"), "string": sql.SQL("text[]"),
+}  # fmt: skip
+"""The type as which an array is sent, by the Spark type in which its elements are read."""
 
 
 def carry_list(column: SourceColumn, server_version: int = 140000) -> Carried | None:
@@ -33,12 +37,9 @@ def carry_list(column: SourceColumn, server_version: int = 140000) -> Carried | 
     name = sql.Identifier(column.name)
     if base == "numeric":  # its text has all digits, and neither ADBC nor Spark's JDBC knows the scale of an element
         element = replace(element, wire="string", decode=f"cast({{}} as {element.column.type})")
-    if base in _UNCHANGED:
-        sent, value = base, name
-    elif element.wire == "string":
-        sent, value = "text", sql.SQL("{}::text[]").format(name)
-    else:
-        sent = "integer" if element.wire == "int" else "bigint"
+    array = _SENT[element.wire]
+    value = sql.SQL("{}::{}").format(name, array)
+    if element.decode != "{}" and element.wire != "string":  # days and microseconds
         value = sql.SQL("case when {} is not null then array(select {} from {} order by n) end").format(name, element.select, _rows(name))
     unlistable = sql.SQL("(coalesce(array_ndims({0}), 1) <> 1 or coalesce(array_lower({0}, 1), 1) <> 1)").format(name)
     if element.may_be_infinite is not None:
@@ -46,7 +47,6 @@ def carry_list(column: SourceColumn, server_version: int = 140000) -> Carried | 
         unlistable = sql.SQL("({} or {})").format(unlistable, any_is)
     # The cast fails, and as it depends on the value, PostgreSQL does not compute it ahead.
     failure = sql.SQL("(left({}::text, 0) || {})").format(name, sql.Literal(UNLISTABLE))
-    array = sql.SQL(f"{sent}[]")  # pyright: ignore[reportArgumentType]
     return Carried(
         Column(column.name, array_of(element.column.type)),
         sql.SQL("case when {} then {}::{} else {} end").format(unlistable, failure, array, value),
