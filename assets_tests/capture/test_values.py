@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from assets_tests.capture.test_capture import set_up
+from assets_tests.databases import test_arrays
 from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, insert
 from assets_tests.harness import Project, long
 from incremental_assets.databases import capture_sync
@@ -35,6 +36,24 @@ def test_values_of_every_type_arrive_unchanged(project: MakeProject) -> None:
     made.assert_equal("t")
     head = made.table("t").head()
     assert head is not None and all(column.type == "string" for column in head.columns if column.name in INFINITE)
+
+
+def test_arrays_arrive_as_arrays(project: MakeProject) -> None:
+    """A change that arrives through the log would have a text in the place of an array, or an array of two dimensions as a flat one."""
+    made = project(capture="log", containers={"t": test_arrays.LISTS})
+    test_arrays.create(made, "t")
+    rows = test_arrays.insert(made, "t")
+    set_up(made, "t")
+    made.one("t")
+    test_arrays.assert_same(made, "t")
+    moved = ", ".join(f"{column} = other.{column}" for column in test_arrays.ELEMENTS)
+    test_arrays.insert(made, "t", 101)
+    made.execute(f"update t set {moved} from (select *, (id % {rows}) + 1 as next from t where id < 100) other where t.id = other.next")
+    line = made.one("t")
+    assert (line["rows_inserted"], line["rows_updated"]) == (rows, rows)
+    test_arrays.assert_same(made, "t")
+    made.execute("update t set ints = '{{1},{2}}' where id = 1")
+    assert "text_columns: [ints]" in made.one("t", ok=False)["message"]
 
 
 @pytest.mark.long

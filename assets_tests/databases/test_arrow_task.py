@@ -167,7 +167,7 @@ def test_the_types_that_travel() -> None:
     assert sent_as(_carried("date", "int")) == WireColumn("x", pa.date32(), "int")
     assert sent_as(_carried("timestamp", "bigint")) == WireColumn("x", pa.timestamp("us", "UTC"), "timestamp")
     assert sent_as(_carried("decimal(18,2)")) == WireColumn("x", pa.decimal128(18, 2), "numeric")
-    for other in (_carried("date"), _carried("variant", "string"), _carried("array<int>"), _carried("string", decode="upper({})")):
+    for other in (_carried("date"), _carried("variant", "string"), _carried("array<array<int>>"), _carried("string", decode="upper({})")):
         assert sent_as(other) is None
 
 

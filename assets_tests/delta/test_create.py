@@ -26,6 +26,7 @@ from incremental_assets.spark.session import open_session
 
 PLAIN = (
     "boolean", "smallint", "int", "bigint", "float", "double", "binary", "string", "date", "timestamp", "decimal(9,2)", "decimal(38,10)",
+    "array<int>", "array<string>", "array<decimal(9,2)>",
 )  # fmt: skip
 NTZ = "timestamp_ntz"
 
@@ -62,7 +63,7 @@ def log_of(table: LakeTable) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vectors", [True, *long(False)])
-@pytest.mark.parametrize("types", [PLAIN, pytest.param((NTZ,), marks=pytest.mark.long)], ids=["without ntz", "ntz"])
+@pytest.mark.parametrize("types", [PLAIN, *long(((NTZ,),), ((f"array<{NTZ}>",),))], ids=["without ntz", "ntz", "arrays of ntz"])
 def test_it_is_the_table_that_spark_creates(tmp_path: Path, spark_home: Path, vectors: bool, types: Sequence[str]) -> None:
     """Readers that Spark's table lets in would be kept out, values would be of other types, or the next sync would not know its table."""
     columns = [(f"c{number}", type_) for number, type_ in enumerate(types)]
@@ -85,8 +86,8 @@ def test_it_is_the_table_that_spark_creates(tmp_path: Path, spark_home: Path, ve
 @pytest.mark.parametrize(
     "columns",
     [
-        [("a b", "int")], [("é", "int")], [("a.b", "int")], [("a", "int"), ("A", "int")], [("a", "array<int>")], [("a", "struct<`b`:int>")],
-        [("a", "variant")], [],
+        [("a b", "int")], [("é", "int")], [("a.b", "int")], [("a", "int"), ("A", "int")], [("a", "array<array<int>>")],
+        [("a", "struct<`b`:int>")], [("a", "variant")], [],
     ],
     ids=str,
 )  # fmt: skip

@@ -81,6 +81,13 @@ class Engine(str, Enum):
     ARROW = "arrow"
 
 
+class Arrays(str, Enum):
+    """How arrays of the source arrive in the lake: as its ``TEXT``, or as a ``LIST``, which is an array of the lake."""
+
+    TEXT = "text"
+    LIST = "list"
+
+
 class Inherited(str, Enum):
     """Whether a table's rows are its own alone (``ONLY``), or also those of the tables that inherit from it (``INCLUDE``)."""
 
@@ -251,6 +258,7 @@ class ContainerOptions:
     exclude_columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
     binary_columns: tuple[str, ...] = ()
+    arrays: Arrays = Arrays.TEXT
     readers: int | None = None
     engine: Engine | None = None  # None: the datastore's setting applies
     deletion_vectors: bool | None = None  # None: ``auto``, by the size of the source when the table is made
@@ -476,11 +484,17 @@ class Container:
         return "; ".join(f"{name!r} is {why}" for name, why in self.left_out.items())
 
     @property
+    def unheld(self) -> str:
+        """Which values of the source's types no type of the lake can hold, in words."""
+        return "infinity, NaN or an array of more than one dimension" if self.options.arrays is Arrays.LIST else "infinity or NaN"
+
+    @property
     def settings_text(self) -> str:
         """The settings of the YAML that decide which rows and columns are read, as JSON. It is stored: another text has all rows read."""
         options = self.options
-        binary = [sorted(options.binary_columns)] if options.binary_columns else []
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value, *binary])
+        more: list[object] = [sorted(options.binary_columns)] if options.binary_columns else []
+        more += [options.arrays.value] if options.arrays is Arrays.LIST else []
+        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value, *more])
 
     @property
     def lag_window(self) -> LagWindow:

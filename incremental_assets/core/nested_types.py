@@ -32,6 +32,16 @@ class Type:
         return self.kind
 
 
+def array_of(element: str) -> str:
+    """The text of the type of arrays of such elements."""
+    return f"array<{element}>"
+
+
+def element_of(text: str) -> str | None:
+    """The text of the type of the elements; None for a type that is no array."""
+    return text.removeprefix("array<").removesuffix(">") if text.startswith("array<") else None
+
+
 def parse(text: str) -> Type:
     """The type of a text that ``core.spark_types`` has written."""
     found, rest = _parsed(text)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from incremental_assets.core.container import Container, ContainerOptions, HoldBack, RowSecurity, SourceColumn, SourceTable
+from incremental_assets.core.container import Arrays, Container, ContainerOptions, HoldBack, RowSecurity, SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
@@ -76,6 +76,7 @@ def expect_one_reader(label: str, whose: str, container: Container, apart: Mappi
         "readers above 1": (options.readers or 1) > 1,
         "row_security: accept": options.row_security is RowSecurity.ACCEPT,
         "binary_columns": bool(options.binary_columns),
+        "arrays: list": options.arrays is Arrays.LIST,
         "inherited": options.inherited is not None,
         **(apart or {}),
     }

@@ -5,12 +5,15 @@ Belongs here: the errors and warnings of what was found in the source. Does not 
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 from incremental_assets.core.comparison import RowScope
-from incremental_assets.core.container import Container, Inherited, OnNull, SourceTable
+from incremental_assets.core.container import Arrays, Container, Inherited, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.ladder import TEXT
+from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.plan_warnings import fallen_back
 from incremental_assets.databases.source import Highest, SourceDatabase
@@ -112,6 +115,14 @@ def unfound_respellings(container: Container, source: SourceDatabase) -> list[st
         f"key is only written otherwise, and its row was below the watermark, the row as it was before stays in the lake until a sweep: "
         f"containers: {{{container.name}: {{deletes: sweep}}}}"
     ]
+
+
+def arrays_as_text(container: Container, columns: Sequence[Column]) -> list[str]:
+    """What to say at a load of arrays that are text though the YAML says ``arrays: list``. ``columns``: those of the lake."""
+    text = {column.name for column in columns if column.type == TEXT} - {*container.options.text_columns}
+    found = [f"{column.name} ({column.type})" for column in container.columns if column.name in text and column.base.endswith("[]")]
+    said = "arrays that are text all the same, for their elements' type, their values, or as a part of the key"
+    return [f"{said}: {', '.join(found)}"] if found and container.options.arrays is Arrays.LIST else []
 
 
 def gone_from_source(container: Container) -> SourceError:

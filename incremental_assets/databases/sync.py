@@ -36,6 +36,7 @@ from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.rows import TableRows, may_be_in_files_here, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.source_checks import (
+    arrays_as_text,
     check_fallen_back,
     check_merge_key,
     check_null_rows,
@@ -282,7 +283,7 @@ class TableSync(ContainerSync):
         if self._infinite is None:
             self._infinite = self._source.infinite_columns(self._source.container, self._plan.windows, sampled=self._is_sampled())
         if self._infinite:
-            self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(self._infinite)}")
+            self.result.messages.append(f"carried as text, for values such as {self._container.unheld}: {', '.join(self._infinite)}")
         return self._infinite
 
     def _with_columns(self, state: TableState, snapshot: SourceSnapshot, windows: Sequence[Window]) -> TableState:
@@ -291,6 +292,9 @@ class TableSync(ContainerSync):
         in_source = {column.name for column in container.columns}  # the marks of deleted rows are not
         columns = tuple(column.name for column in snapshot.columns if column.name in in_source)
         state = replace(state, columns=columns, unfilled=None)
+        if self._whole or before is None or not before.loaded:
+            said = arrays_as_text(self._container, snapshot.columns)
+            self.result.messages += [one for one in said if one not in self.result.messages]  # a load may have several commits
         # All rows are read anew, or the log tells whose values have changed.
         if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:
             return state

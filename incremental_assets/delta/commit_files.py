@@ -76,7 +76,7 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 
 def _may_replace(head: Head, columns: Sequence[Column]) -> bool:
     """Whether the commit can give the table these columns in place of its own."""
-    needs_feature = any(c.type == NTZ for c in columns) and not any(c.type == NTZ for c in head.columns)
+    needs_feature = any(NTZ in c.type for c in columns) and not any(NTZ in c.type for c in head.columns)
     return head.version > 0 and are_plain(columns) and are_plain(head.columns) and not needs_feature
 
 

@@ -116,7 +116,7 @@ def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[
 def _protocol(write_batch: WriteBatch) -> dict[str, Any]:
     """What readers and writers of the table have to know: no more than it needs, as Spark does it."""
     features = ["deletionVectors"] if _has_vectors(write_batch) else []
-    if any(column.type == NTZ for column in write_batch.columns):
+    if any(NTZ in column.type for column in write_batch.columns):
         features.append("timestampNtz")
     if not features:
         return {"minReaderVersion": 1, "minWriterVersion": 2}

@@ -66,7 +66,7 @@ def evolve_table(
 def _add_here(table: LakeTable, head: Head, added: Sequence[Column]) -> bool:
     """Adds columns by a commit without rows, which takes milliseconds. Returns False if nothing was done and Spark has to do it."""
     mapped = head.properties.get("delta.columnMapping.mode", "none") != "none"
-    if mapped or not are_plain(added) or any(c.type == NTZ for c in added):
+    if mapped or not are_plain(added) or any(NTZ in c.type for c in added):
         return False
     delta = metadata_opened(table)
     if delta is None or delta.version() != head.version:

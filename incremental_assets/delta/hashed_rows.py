@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
 from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.delta.local_hashed_rows import read_rows_here
@@ -43,7 +44,11 @@ def canonical_text(column: Column) -> str:
 
 
 def canonical(value: str, type_: str) -> str:
-    """The canonical text of an expression of an atomic type. It is empty for NULL, and for nothing else."""
+    """The canonical text of an expression of an atomic type, or of an array of one. It is empty for NULL, and for nothing else."""
+    element = element_of(type_)
+    if element is not None:
+        text = f"concat_ws(',', transform({value}, e -> {canonical('e', element)}))"
+        return f"CASE WHEN {value} IS NULL THEN '' ELSE concat(size({value}), '[', {text}, ']') END"
     text = _plain(value, type_)
     if type_ == "string":
         text = f"concat(octet_length({text}), ':', {text})"

@@ -20,7 +20,7 @@ _HALF = 30
 
 def hashes_of(columns: Sequence[pa.ChunkedArray]) -> np.ndarray:
     """The first 60 bits of the MD5 of each row's canonical text. There is at least one column."""
-    texts = [_canonical(column) for column in columns]
+    texts = [canonical_texts(column) for column in columns]
     joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ",")  # pyright: ignore[reportAttributeAccessIssue]
     digests = b"".join(hashlib.md5(text, usedforsecurity=False).digest() for text in joined.cast(pa.binary()).to_pylist())
     return (np.frombuffer(digests, ">u8")[::2] >> np.uint64(4)).astype(np.int64)
@@ -60,14 +60,26 @@ def plain_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(pa.string())
 
 
-def _canonical(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The parts of the keys' texts that one column has (``hashed_rows.canonical_text``)."""
+def canonical_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The parts of the rows' texts that one column has (``hashed_rows.canonical_text``)."""
+    if pa.types.is_list(values.type):
+        return pa.chunked_array([_list_texts(chunk) for chunk in values.chunks], pa.string())
     texts = plain_texts(values)
     if pa.types.is_string(values.type):
         length = pc.binary_length(values).cast(pa.string())  # pyright: ignore[reportAttributeAccessIssue]
         texts = pc.binary_join_element_wise(length, texts, ":")  # pyright: ignore[reportAttributeAccessIssue]
     elif pa.types.is_binary(values.type):
         texts = pc.binary_join_element_wise("x", texts, "")  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.fill_null(texts, "")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _list_texts(lists: pa.Array) -> pa.Array:
+    """The same of arrays."""
+    sizes = pc.list_value_length(lists)  # pyright: ignore[reportAttributeAccessIssue]
+    each = canonical_texts(pa.chunked_array([lists.flatten()]))
+    ends = np.cumsum([0, *pc.fill_null(sizes, 0).to_pylist()])  # pyright: ignore[reportAttributeAccessIssue]
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), each.combine_chunks()), ",")  # pyright: ignore[reportAttributeAccessIssue]
+    texts = pc.binary_join_element_wise(sizes.cast(pa.string()), "[", joined, "]", "")  # pyright: ignore[reportAttributeAccessIssue]
     return pc.fill_null(texts, "")  # pyright: ignore[reportAttributeAccessIssue]
 
 

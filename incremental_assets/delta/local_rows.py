@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -25,11 +26,13 @@ from obstore.exceptions import BaseError
 from incremental_assets.core.container import Engine
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta.commit_files import RemovedFile
 from incremental_assets.delta.engine import why_spark_reads
 from incremental_assets.delta.local_files import IN_OTHER_FOLDERS, LocalFiles, size_of
+from incremental_assets.delta.local_hashes import canonical_texts
 from incremental_assets.delta.local_query import MOST_ROWS, described_here, is_expressible, readable_here, window_condition
 from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfWindows, of_files
 from incremental_assets.delta.store import READ_WHOLE, folder_at
@@ -346,12 +349,32 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:
     """The Arrow schema of columns of a table; None if it has a type that is not compared here."""
     fields: list[pa.Field] = []
     for column in columns:
-        decimal = _DECIMAL.fullmatch(column.type)
-        type_ = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _TYPES.get(column.type)
+        element = element_of(column.type)
+        type_ = _arrow_type(element or column.type)
         if type_ is None:
             return None
-        fields.append(pa.field(column.name, type_))
+        fields.append(pa.field(column.name, pa.list_(type_) if element else type_))
     return pa.schema(fields)
+
+
+def _arrow_type(type_: str) -> pa.DataType | None:
+    decimal = _DECIMAL.fullmatch(type_)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _TYPES.get(type_)
+
+
+def _grouped(rows: pa.Table, names: Sequence[str], *aggregations: tuple[str, str]) -> pa.Table:
+    """The rows grouped by columns with plain names. pyarrow does not group by lists: a number stands for each different one."""
+    lists: dict[str, pa.ChunkedArray] = {}
+    for at, name in enumerate(rows.column_names):
+        values = rows.column(at)
+        if pa.types.is_list(values.type):
+            numbers = canonical_texts(values).combine_chunks().dictionary_encode().indices
+            lists[name] = values.take(pa.array(np.unique(numbers.to_numpy(), return_index=True)[1]))
+            rows = rows.set_column(at, name, numbers)
+    found = rows.group_by(list(names)).aggregate(aggregations)
+    for name, values in lists.items():
+        found = found.set_column(found.schema.get_field_index(name), name, values.take(found.column(name)))
+    return found
 
 
 def differing(old: pa.Table, new: pa.Table) -> pa.Table:
@@ -361,7 +384,7 @@ def differing(old: pa.Table, new: pa.Table) -> pa.Table:
     """
     names = _plain_names(new)
     both = pa.concat_tables([_counted(old, names, -1), _counted(new, names, 1)])
-    rows = both.group_by(names).aggregate([("n", "sum")])
+    rows = _grouped(both, names, ("n", "sum"))
     rows = rows.filter(pc.not_equal(rows.column("n_sum"), 0))  # pyright: ignore[reportAttributeAccessIssue]
     return rows.select([*names, "n_sum"]).rename_columns([*names, "n"])
 
@@ -374,7 +397,7 @@ def counted_changes(differing: pa.Table, columns: Sequence[str], key: Sequence[s
     keys = [f"c{columns.index(name)}" for name in key] or [f"c{i}" for i in range(len(columns))]
     left = differing.column("n")
     sides = differing.select(keys).append_column("come", _positive(left)).append_column("gone", _positive(pc.negate(left)))  # pyright: ignore[reportAttributeAccessIssue]
-    by_key = sides.group_by(keys).aggregate([("come", "sum"), ("gone", "sum")])
+    by_key = _grouped(sides, keys, ("come", "sum"), ("gone", "sum"))
     come, gone = by_key.column("come_sum"), by_key.column("gone_sum")
     updated = _sum(pc.min_element_wise(come, gone))  # pyright: ignore[reportAttributeAccessIssue]
     return _sum(come) - updated, updated, _sum(gone) - updated
@@ -431,7 +454,7 @@ def _only_in(one: pa.Table, other: pa.Table) -> pa.Table:
     """The rows of the one table that the other does not have; each once."""
     names = _plain_names(one)
     both = pa.concat_tables([_counted(one, names, 1), _counted(other, names, 0)])
-    rows = both.group_by(names).aggregate([("n", "min")])
+    rows = _grouped(both, names, ("n", "min"))
     return rows.filter(pc.equal(rows.column("n_min"), 1)).select(names).rename_columns(one.column_names)  # pyright: ignore[reportAttributeAccessIssue]
 
 

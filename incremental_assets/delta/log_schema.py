@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.core.schema import Column
 
 NTZ = "timestamp_ntz"
@@ -22,13 +23,18 @@ _TYPES = {
 
 
 def are_plain(columns: Sequence[Column]) -> bool:
-    """Whether these columns ask nothing of a table but what ``schema_string`` says: they need no column mapping, and have no parts."""
+    """Whether these columns ask nothing of a table but what ``schema_string`` says: they need no column mapping, and have no parts but the
+    elements of arrays."""
     names = {column.name.lower() for column in columns}
     return (
         len(names) == len(columns) > 0
         and all(_PLAIN_NAME.fullmatch(name) for name in names)
-        and all(column.type in _TYPES or _DECIMAL.fullmatch(column.type) for column in columns)
+        and all(_is_atomic(element_of(column.type) or column.type) for column in columns)
     )
+
+
+def _is_atomic(type_: str) -> bool:
+    return type_ in _TYPES or _DECIMAL.fullmatch(type_) is not None
 
 
 def schema_string(columns: Sequence[Column]) -> str:
@@ -39,7 +45,11 @@ def schema_string(columns: Sequence[Column]) -> str:
 
 def declared(column: Column) -> dict[str, Any]:
     """One column in this text."""
-    return {"name": column.name, "type": _TYPES.get(column.type, column.type), "nullable": True, "metadata": _metadata(column)}
+    element = element_of(column.type)
+    type_ = _TYPES.get(column.type, column.type)
+    if element is not None:
+        type_ = {"type": "array", "elementType": _TYPES.get(element, element), "containsNull": True}
+    return {"name": column.name, "type": type_, "nullable": True, "metadata": _metadata(column)}
 
 
 def _metadata(column: Column) -> dict[str, str]:

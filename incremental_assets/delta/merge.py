@@ -20,6 +20,7 @@ import pyarrow as pa
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame, sent_or_read
 from incremental_assets.delta.sql import align, key_text, scope_predicate
@@ -242,9 +243,12 @@ def _without_equals(
 def _same(quoted: str, type_: str) -> str:
     """A condition that is true if source and table have exactly the same value in a column.
 
-    Spark's comparison takes 0.0 and -0.0 for equal, but PostgreSQL keeps them apart. Floats that are zero are therefore compared as text.
+    Spark's comparison takes 0.0 and -0.0 for equal, but PostgreSQL keeps them apart. Floats that are zero, and arrays of floats, are
+    therefore compared as text.
     """
     equal = f"t.{quoted} <=> s.{quoted}"
+    if element_of(type_) in ("float", "double"):
+        return f"({equal} AND cast(t.{quoted} AS string) <=> cast(s.{quoted} AS string))"
     if type_ not in ("float", "double"):
         return equal
     return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"

@@ -538,9 +538,22 @@ def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: S
     """
     where = f" WHERE {among(*filters)}" if filters else ""
     chosen = "*" if columns is None else ", ".join(map(double_quoted, columns))
-    found = query(delta, f'SELECT {chosen} FROM "rows"{where}')
-    plain = [pa.field(f.name, pa.string(), f.nullable) if f.type == pa.string_view() else f for f in found.schema]
-    return found.cast(pa.schema(plain))
+    return without_views(query(delta, f'SELECT {chosen} FROM "rows"{where}'))
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """The rows of the engine with texts and bytes as pyarrow computes with them: from nested columns it takes no views."""
+    return rows.cast(pa.schema([field.with_type(_without_views(field.type)) for field in rows.schema]))
+
+
+def _without_views(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(_without_views(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_without_views(type_.key_type), _without_views(type_.item_type))
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(type_, type_)
 
 
 def among(*filters: tuple[str, Sequence[str]]) -> str:

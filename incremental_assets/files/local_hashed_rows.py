@@ -90,6 +90,11 @@ def read_files_here(table: LakeTable, version: int, keys: Sequence[str], schema:
 def _as(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """The values in the type that a file has brought. Raises ArrowInvalid for other kinds of types, whose values have other texts."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean)
-    if not pa.types.is_null(values.type) and any(kind(values.type) != kind(type_) for kind in kinds):
+    if not pa.types.is_null(values.type) and any(kind(_element(values.type)) != kind(_element(type_)) for kind in kinds):
         raise pa.ArrowInvalid(f"{values.type} is not compared as {type_}")
     return values.cast(type_)
+
+
+def _element(type_: pa.DataType) -> pa.DataType:
+    """The type of the elements of a list, or the type itself."""
+    return type_.value_type if pa.types.is_list(type_) else type_

@@ -27,7 +27,7 @@ from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.core.rules.values import RowRule
 from incremental_assets.delta.local_query import readable_here
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
+from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within, without_views
 from incremental_assets.quality.groups import other_table
 from incremental_assets.quality.local_conditions import Broken, broken_by, comparable
 from incremental_assets.quality.rows import ROW_COUNT, Key, Values, number_name
@@ -325,7 +325,4 @@ def _read(delta: DeltaTable, names: Iterable[str], condition: str) -> pa.Table |
     wanted = list(dict.fromkeys(name.lower() for name in names))
     columns = ", ".join(f"{double_quoted(actual[name])} AS {double_quoted(name)}" for name in wanted)
     found = query_within(delta, f'SELECT {columns or "1"} FROM "rows" WHERE {condition}', MOST_BYTES)
-    if found is None:
-        return None
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return found.cast(pa.schema([pa.field(field.name, plain.get(field.type, field.type)) for field in found.schema]))
+    return None if found is None else without_views(found)

@@ -16,7 +16,17 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, Engine, HoldBack, Inherited, OnNewTable, OnNull, RowSecurity, WhenRecreated
+from incremental_assets.core.container import (
+    Arrays,
+    ContainerOptions,
+    Engine,
+    HoldBack,
+    Inherited,
+    OnNewTable,
+    OnNull,
+    RowSecurity,
+    WhenRecreated,
+)
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.errors import ConfigurationError, Refuse, raise_it
 from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
@@ -86,6 +96,7 @@ class ContainerEntry(QualityEntry):
     binary_columns: list[str] = Field(
         default_factory=list, description="texts carried as the bytes that the source has; of PostgreSQL only"
     )
+    arrays: Arrays = Field(default=Arrays.TEXT, description="text, or list: as arrays of the lake; of PostgreSQL only")
     readers: int | None = Field(default=None, description="parallel reads of the source")
     engine: Engine | None = Field(default=None, description="who reads and writes rows: auto, spark or arrow; default: the datastore's")
     deletion_vectors: bool | Literal["auto"] = Field(

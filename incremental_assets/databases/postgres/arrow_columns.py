@@ -11,6 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 from psycopg import sql
 
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.databases.postgres.arrow_task import WIRE_TYPES, SnapshotRead, WireColumn
 from incremental_assets.databases.postgres.cuts import divided
 from incremental_assets.databases.postgres.extract import reader_statements, select_of
@@ -18,6 +19,7 @@ from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import MARKED, Carried
 from incremental_assets.databases.source import WindowRead
+from incremental_assets.delta.local_rows import arrow_schema
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 # The types of PostgreSQL as which times are sent in their own binary form. To compute integers of them, as for JDBC, takes PostgreSQL three
@@ -71,6 +73,9 @@ def sent_as(column: Carried) -> WireColumn | None:
     if decimal:
         precision, scale = int(decimal[1]), int(decimal[2])
         return WireColumn(name, pa.decimal128(precision, scale), "numeric")
+    lists = arrow_schema([column.column]) if element_of(type_) is not None else None
+    if lists is not None:
+        return WireColumn(name, lists.field(0).type, column.wire)
     if type_ in _TIMES and column.wire == "bigint":
         return WireColumn(name, WIRE_TYPES[type_], type_)
     if type_ == "date" and column.wire == "int":

@@ -41,6 +41,7 @@ WIRE_TYPES = {
 }
 """The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type; ``numeric`` is PostgreSQL's, of
 which ADBC makes texts with all digits."""
+WIRE_TYPES.update({f"array<{name}>": pa.list_(type_) for name, type_ in WIRE_TYPES.items()})
 
 
 FIRST_TIME = -210_866_803_200_000_000
@@ -276,6 +277,9 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
     if values.type != WIRE_TYPES[column.wire]:
         # ADBC gives some types as something else than they are (money as an integer of cents, nested arrays as flat ones).
         raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
+    if pa.types.is_list(values.type):
+        values.validate(full=True)
+        return values.cast(column.type)
     if isinstance(values, pa.ExtensionArray):
         return values.storage.cast(column.type)  # it refuses digits that the type does not have, and NaN
     if pa.types.is_string(values.type):

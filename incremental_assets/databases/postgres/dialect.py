@@ -6,7 +6,9 @@ Belongs here: passing each question on to the module that answers it. Does not b
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, ContainerOptions, SourceColumn, SourceTable
+from incremental_assets.core.container import Arrays, Container, ContainerOptions, SourceColumn, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.dialect import SourceSettings
@@ -29,7 +31,11 @@ class PostgresDialect:
         return PostgresSource(settings.address, container, timezone=container.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
-        return None
+        if container.options.arrays is Arrays.LIST and not any(element_of(column.type) for column in self.columns(container)):
+            raise ConfigurationError(
+                f"{label}: arrays: list is about arrays of numbers, texts, times, boolean and uuid outside of the primary key, and it has "
+                f"none. Leave it out."
+            )
 
     def canonical(self, container: Container) -> Sequence[str]:
         key = [column for column in container.columns if column.name in container.primary_key and canonical_form(column) is not None]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Arrays, Container
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.names import backticked
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader_cuts
+from incremental_assets.databases.postgres.lists import carry_list
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.settings import SEARCH_PATH
@@ -46,6 +47,7 @@ _SETTINGS = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SN
 
 def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
     """How each column of the container is read and decoded. ``text_columns`` are read as text, in addition to those that the YAML names.
+    Arrays are text, too, unless the YAML says ``arrays: list``, and in the key, whose values are looked up by their texts.
 
     Behind a column of the key comes its canonical form, where the container has one. With ``deletes: soft`` the last column is that of the
     marks, which the source does not have.
@@ -54,7 +56,9 @@ def carried_columns(container: Container, text_columns: Iterable[str] = (), serv
     carried: list[Carried] = []
     for column in container.columns:
         as_bytes = column.name in container.options.binary_columns
-        carried.append(carry_bytes(column) if as_bytes else carry(column, as_text, server_version))
+        is_text = as_bytes or column.name in as_text or column.name in container.primary_key or container.options.arrays is Arrays.TEXT
+        as_list = None if is_text else carry_list(column, server_version)
+        carried.append(as_list or (carry_bytes(column) if as_bytes else carry(column, as_text, server_version)))
         if column.name in container.canonical:
             carried.append(carry_canonical(column))
     return [*carried, MARKED] if container.options.deletes is Deletes.SOFT else carried

@@ -4,7 +4,8 @@ Belongs here: the canonical text of each type in PostgreSQL's SQL, and the queri
 (``delta.hashed_rows``), which has to give the same texts, and the comparison (``core.comparison``).
 
 The canonical text of a row joins those of its columns by commas. NULL is empty; strings begin with their length in bytes and a colon, and
-bytes with an x, so that no two rows have the same text. A hash is the first 60 bits of the text's MD5.
+bytes with an x, and arrays are the number of their elements and these in brackets, so that no two rows have the same text. A hash is the
+first 60 bits of the text's MD5.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import Any
 from psycopg import sql
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
+from incremental_assets.core.nested_types import element_of
 from incremental_assets.core.schema import Column
 from incremental_assets.databases.postgres.queries import partition_value, relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
@@ -53,6 +55,9 @@ def plain_text(carried: Carried, type_: str) -> sql.Composable:
 
 def canonical_text(carried: Carried, type_: str, *, is_utf8: bool) -> sql.Composable:
     """The part of a row's text that one column has. ``is_utf8``: whether that is the server's encoding, so that nothing is converted."""
+    element = element_of(type_)
+    if element is not None:
+        return _list_text(carried.select, element, is_utf8=is_utf8)
     text = plain_text(carried, type_)
     if type_ == "string":
         bytes_ = text if is_utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
@@ -60,6 +65,15 @@ def canonical_text(carried: Carried, type_: str, *, is_utf8: bool) -> sql.Compos
     elif type_ == "binary":
         text = sql.SQL("'x' || {}").format(text)
     return sql.SQL("coalesce({}, '')").format(text)
+
+
+def _list_text(array: sql.Composable, element: str, *, is_utf8: bool) -> sql.Composable:
+    """The same of an array: the number of its elements, and their texts in brackets."""
+    each = Carried(Column("value", element), sql.SQL("elements.value"), element, "{}")
+    return sql.SQL(
+        "coalesce((select cardinality(list) || '[' || coalesce((select string_agg({each}, ',' order by n)"
+        " from unnest(list) with ordinality as elements(value, n)), '') || ']' from (select {array} as list) lists), '')"
+    ).format(each=canonical_text(each, element, is_utf8=is_utf8), array=array)
 
 
 class PostgresHashedRows:

@@ -12,13 +12,14 @@ from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.extract import carried_columns
+from incremental_assets.databases.postgres.lists import UNLISTABLE
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 
 SAMPLED_PAGES = 1000
 """About so many pages of a table are a sample: 8 MB, or all of a smaller table."""
 # Parts of the messages with which a read fails on such a value; 22008 is PostgreSQL's code for a date or time out of range.
-_MARKS = ("infinit", "NaN", "22008", "bigint out of range")
+_MARKS = ("infinit", "NaN", "22008", "bigint out of range", UNLISTABLE)
 
 
 def infinite_columns(reader: PostgresReader, container: Container, windows: Sequence[Window], *, sampled: bool) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ def explained(
     if not found:
         return error
     return ConfigurationError(
-        f"{container.label}: values such as infinity or NaN have arrived in {', '.join(found)}, and the lake's type has no such value; "
+        f"{container.label}: values such as {container.unheld} have arrived in {', '.join(found)}, and the lake's type has no such value; "
         f"nothing was written. Carry them as text: containers: {{{container.name}: {{text_columns: [{', '.join(found)}]}}}} and then: "
         f"incremental-assets sync {container.label} --reset-watermarks"
     )
