@@ -27,7 +27,14 @@ from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.column_numbers import takes_other_names, with_relation
 from incremental_assets.databases.hidden_rows import hides_others
-from incremental_assets.databases.plan_warnings import cut_otherwise, fallen_back, index_warnings, loaded_elsewhere, server_warnings
+from incremental_assets.databases.plan_warnings import (
+    cut_otherwise,
+    fallen_back,
+    index_warnings,
+    loaded_elsewhere,
+    server_warnings,
+    unwatched,
+)
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import (
     check_column_names,
@@ -168,7 +175,7 @@ def make_plan(
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
-    said = (*common.warnings, *lag_warning(container), *container.left_out_note)
+    said = (*common.warnings, *lag_warning(container), *container.left_out_note, *unwatched(container, server))
     load = functools.partial(plan, Action.LOAD, warnings=said)
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers

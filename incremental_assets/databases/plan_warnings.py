@@ -6,6 +6,7 @@ Belongs here: when there is a warning, and its words. Does not belong: the lag's
 from pathlib import Path
 
 from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Mode, Request
 from incremental_assets.core.watermark import TableState
@@ -48,6 +49,15 @@ def server_warnings(container: Container, server: Server) -> list[str]:
             f"get it: ALTER ROLE … RESET {server.not_set[0]}; (or ALTER DATABASE)"
         )
     return warnings
+
+
+def unwatched(container: Container, server: Server) -> list[str]:
+    """That the server does not tell of changed rows which append does not read. It is said with loads of the whole container alone."""
+    if not server.why_unwatched or not is_watched(container):
+        return []
+    return [
+        f"rows that are updated or deleted below what append reads again are found by an audit alone: {server.why_unwatched}",
+    ]
 
 
 def _by_sessions(container: Container) -> bool:

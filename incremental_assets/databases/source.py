@@ -40,7 +40,8 @@ class Server:
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing.
     ``hides_transactions``: if not, it does not even see which transactions are open; ``privilege`` is the statement that permits it (empty:
     none does). ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
-    ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler.
+    ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler. ``why_unwatched``: why
+    it does not tell how many rows of the container were updated or deleted, for a message; empty if it does.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Server:
     hides_transactions: bool = False
     weaker_promise: str = ""
     not_set: tuple[str, ...] = ()
+    why_unwatched: str = ""
 
 
 @dataclass(frozen=True)

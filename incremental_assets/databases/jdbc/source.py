@@ -81,6 +81,7 @@ class JdbcSource(JdbcReader):
             shows_activity=False,
             privilege="",
             hides_transactions=True,
+            why_unwatched="JDBC does not tell of them",
         )
 
     def relation(self) -> Relation:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.held_session import HeldSession
@@ -19,6 +20,10 @@ from incremental_assets.databases.mysql.watch import SnapshotWatch
 from incremental_assets.databases.source import Server
 
 PRIVILEGE = "GRANT PROCESS ON *.* TO <this user>;"
+COUNTERS = "performance_schema.table_io_waits_summary_by_table"
+"""Where the server counts updated and deleted rows: each row, also one of a transaction that is rolled back, and none that a foreign key
+deletes."""
+_FACTS = "'server_uid', 'server_uuid', 'read_only', 'wsrep_on', 'performance_schema'"
 _ENGINE = "select engine from information_schema.tables where table_schema = %s and table_name = %s"
 
 
@@ -41,25 +46,36 @@ class MySQLSession(HeldSession[MySQLConnection]):
         if self._server is None:
             connection = self.live
             identity = "server_uid" if connection.is_mariadb else "server_uuid"
-            listed = self.rows("show global variables where variable_name in ('server_uid', 'server_uuid', 'read_only', 'wsrep_on')")
+            listed = self.rows(f"show global variables where variable_name in ({_FACTS})")
             found = {name: value for name, value in listed}
+            # In a Galera cluster, too, transactions are open that this server does not show.
+            is_replica = "ON" in (found.get("read_only"), found.get("wsrep_on"))
             system = quote(found.get(identity) or "hidden", safe="")
             self._server = Server(
                 source=f"{system}/{quote(self.container.schema, safe='')}",
                 version=connection.version,
                 started=0,  # sessions are distinguished in another way: see ``transactions``
-                # In a Galera cluster, too, transactions are open that this server does not show.
-                is_replica="ON" in (found.get("read_only"), found.get("wsrep_on")),
+                is_replica=is_replica,
                 is_pooled=False,
-                shows_activity=self._sees_transactions(),
+                shows_activity=self._may_read("information_schema.innodb_trx"),
                 privilege=PRIVILEGE,
                 hides_transactions=True,
+                why_unwatched=self._why_unwatched(is_replica, found.get("performance_schema") == "ON"),
             )
         return self._server
 
-    def _sees_transactions(self) -> bool:
+    def _why_unwatched(self, is_replica: bool, is_counted: bool) -> str:
+        if not is_watched(self.container):
+            return ""
+        if is_replica:
+            return "a replica, or a node of a cluster, does not count those of others"
+        if not is_counted:
+            return "the server counts them only with performance_schema = ON, which is set where it is started"
+        return "" if self._may_read(COUNTERS) else f"the server tells of them only after GRANT SELECT ON {COUNTERS} TO <this user>;"
+
+    def _may_read(self, relation: str) -> bool:
         try:
-            self.live.rows("select count(*) from information_schema.innodb_trx")
+            self.live.rows(f"select count(*) from {relation}")
         except driver().Error as error:
             if number_of(error) in DENIED:
                 return False

@@ -89,6 +89,7 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
                 privilege=PRIVILEGE,
                 hides_transactions=True,
                 weaker_promise="" if self.has_snapshots else weaker_promise(str(database), is_versioned=bool(is_versioned)),
+                why_unwatched="SQL Server does not count them by table",
             )
         return self._server
 
