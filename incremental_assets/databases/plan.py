@@ -32,8 +32,8 @@ from incremental_assets.databases.plan_warnings import (
     fallen_back,
     index_warnings,
     loaded_elsewhere,
+    not_told,
     server_warnings,
-    unwatched,
 )
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import (
@@ -175,7 +175,7 @@ def make_plan(
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
-    said = (*common.warnings, *lag_warning(container), *container.left_out_note, *unwatched(container, server))
+    said = (*common.warnings, *lag_warning(container), *container.left_out_note, *not_told(container, server))
     load = functools.partial(plan, Action.LOAD, warnings=said)
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers

@@ -14,6 +14,7 @@ from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, p
 from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
+from incremental_assets.databases.mysql.privileges import COUNTERS
 from incremental_assets.databases.mysql.queries import (
     dated_predicate,
     identifier_expression,
@@ -30,7 +31,7 @@ from incremental_assets.databases.mysql.queries import (
     where_clause,
     years_query,
 )
-from incremental_assets.databases.mysql.session import COUNTERS, MySQLSession
+from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
 from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
 from incremental_assets.databases.source import Highest, Policies, Relation, Unplaced

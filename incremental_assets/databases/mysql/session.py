@@ -14,15 +14,12 @@ from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.held_session import HeldSession
-from incremental_assets.databases.mysql.connection import DENIED, MySQLAddress, MySQLConnection, Row, driver, number_of, source_errors
+from incremental_assets.databases.mysql.connection import MySQLAddress, MySQLConnection, Row, driver, source_errors
+from incremental_assets.databases.mysql.privileges import COUNTERS, TRANSACTIONS, may_read
 from incremental_assets.databases.mysql.queries import relation
 from incremental_assets.databases.mysql.watch import SnapshotWatch
 from incremental_assets.databases.source import Server
 
-PRIVILEGE = "GRANT PROCESS ON *.* TO <this user>;"
-COUNTERS = "performance_schema.table_io_waits_summary_by_table"
-"""Where the server counts updated and deleted rows: each row, also one of a transaction that is rolled back, and none that a foreign key
-deletes."""
 _FACTS = "'server_uid', 'server_uuid', 'read_only', 'wsrep_on', 'performance_schema'"
 _ENGINE = "select engine from information_schema.tables where table_schema = %s and table_name = %s"
 
@@ -57,8 +54,7 @@ class MySQLSession(HeldSession[MySQLConnection]):
                 started=0,  # sessions are distinguished in another way: see ``transactions``
                 is_replica=is_replica,
                 is_pooled=False,
-                shows_activity=self._may_read("information_schema.innodb_trx"),
-                privilege=PRIVILEGE,
+                shows_activity=may_read(connection, TRANSACTIONS),
                 hides_transactions=True,
                 why_unwatched=self._why_unwatched(is_replica, found.get("performance_schema") == "ON"),
             )
@@ -71,16 +67,7 @@ class MySQLSession(HeldSession[MySQLConnection]):
             return "a replica, or a node of a cluster, does not count those of others"
         if not is_counted:
             return "the server counts them only with performance_schema = ON, which is set where it is started"
-        return "" if self._may_read(COUNTERS) else f"the server tells of them only after GRANT SELECT ON {COUNTERS} TO <this user>;"
-
-    def _may_read(self, relation: str) -> bool:
-        try:
-            self.live.rows(f"select count(*) from {relation}")
-        except driver().Error as error:
-            if number_of(error) in DENIED:
-                return False
-            raise
-        return True
+        return "" if may_read(self.live, COUNTERS) else f"this user may not read {COUNTERS}"
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
