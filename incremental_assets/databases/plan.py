@@ -99,6 +99,11 @@ class TablePlan(Plan):
         return self.action is Action.LOAD or (self.action is Action.REFRESH and self.request.keys is None)
 
     @property
+    def missed(self) -> int:
+        state = self.confirmed or self.state
+        return state.changes.missed_by(self.changes) if state is not None and state.changes is not None else 0
+
+    @property
     def requested(self) -> str:
         """The windows in words."""
         if self.applies:
@@ -259,9 +264,8 @@ def make_plan(
         reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
         learned = with_commit(state, table, with_point(source, state, table, learned))
-        missed = state.changes.missed_by(relation.changes) if state is not None and state.changes is not None else 0
-        reason += f"; {missed_changes(container.label, missed)}" if missed else ""
-        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or missed > 0)
+        reason += f"; {missed_changes(container.label, common.missed)}" if common.missed else ""
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or common.missed > 0)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 
 
