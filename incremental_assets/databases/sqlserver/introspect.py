@@ -83,7 +83,8 @@ def schemas_query() -> str:
 
 def privileges_query(schema: str) -> str:
     """The statements that give this user what it lacks (``catalog.state.Catalog``). Which of them shows transactions is of the version."""
-    user, name = "quotename(user_name())", f"quotename({text_literal(schema)})"
+    user = "quotename(user_name())"
+    own = f"quotename({text_literal(schema)})"
     state = (
         f"case when {IS_AZURE} then concat('GRANT VIEW DATABASE STATE TO ', {user})"
         " when convert(int, serverproperty('ProductMajorVersion')) >= 16"
@@ -91,8 +92,8 @@ def privileges_query(schema: str) -> str:
         " else concat('USE master; GRANT VIEW SERVER STATE TO ', quotename(suser_sname())) end"
     )
     lacking = [
-        (f"concat('GRANT VIEW DEFINITION ON SCHEMA::', {name}, ' TO ', {user})", "defaults of columns and changes of triggers are not seen",
-         f"has_perms_by_name({name}, 'SCHEMA', 'VIEW DEFINITION') = 1"),
+        (f"concat('GRANT VIEW DEFINITION ON SCHEMA::', {own}, ' TO ', {user})", "defaults of columns and changes of triggers are not seen",
+         f"has_perms_by_name({own}, 'SCHEMA', 'VIEW DEFINITION') = 1"),
         (f"concat('GRANT SHOWPLAN TO ', {user})", "how many rows are read is estimated by those of the whole table",
          "has_perms_by_name(db_name(), 'DATABASE', 'SHOWPLAN') = 1"),
         (state, "whose transaction is open is not seen: the safety lag alone finds late rows, but for a rowversion",
