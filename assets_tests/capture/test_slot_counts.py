@@ -87,7 +87,7 @@ def test_a_tick_decodes_the_log_once(five: Project, postgres: EmbeddedPostgres) 
         found = {one.table.name: launch_if_due(instance, one, known) for one in definitions}
         assert [name for name, launch in found.items() if not isinstance(launch, NotDue)] == ["t1"], found
         assert decodings() == 1
-        looks = {launch.covers_until for launch in found.values() if isinstance(launch, NotDue)}
+        looks = {launch.look for launch in found.values() if isinstance(launch, NotDue)}
         assert len(looks) == 1 and None not in looks, "what is committed after the one look is in none of the lake's tables"
         five.execute("delete from t2 where id = 1")
         again = LookedUp.now(instance, definitions)

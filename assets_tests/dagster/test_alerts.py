@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.looks import Look
 from incremental_assets.dagster import status
 from incremental_assets.dagster.alerts.messages import news
 from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity, found_in
@@ -45,7 +46,7 @@ HOLDER = {"pid": 7, "user": "app", "application": "import", "since": "2026-03-01
 RECORD = {
     "container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5,
     "looked_at": "2026-03-01T10:00:00+00:00", "watermark": "2026-03-01", "held_back_seconds": 5, "held_back_by": [HOLDER],
-    "blocked_by": None, "failing_since": None, "synced_at": None, "audited_at": None,
+    "blocked_by": None, "failing_since": None, "missed_changes": 0, "synced_at": None, "audited_at": None,
 }  # fmt: skip
 
 
@@ -355,7 +356,7 @@ def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project
         assert shop.one("orders")["status"] == "skipped"
         with shop.instance() as instance:
             assert held() < first + 600, "it has no tick yet"
-            remember(instance, {"shop/orders": now})
+            remember(instance, {"shop/orders": Look(int(now))})
         assert held() >= first + 3599, "looks are whole seconds"
     assert "moves to" in shop.one("orders")["message"] and held() is None
 

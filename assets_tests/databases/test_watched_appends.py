@@ -115,6 +115,8 @@ def test_nothing_hides_what_was_missed(steps: list[tuple[int, int, int, bool]]) 
         (replace(NOW, count=9), 2 + 4),
         (replace(NOW, count=9, since=200), 2 + 9),  # all that is counted since a reset
         (replace(NOW, count=3), 2),  # a partition is gone, with its counters
+        (replace(NOW, count=3, is_one=True), 2 + 3),  # the counter of the whole table was reset
+        (replace(NOW, count=9, is_one=True), 2 + 4),
         (replace(NOW, count=9, table="u"), 2),  # another table
         (None, 2),
     ],

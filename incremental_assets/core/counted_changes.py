@@ -1,10 +1,14 @@
 """How many rows were updated or deleted in a source that ``append`` has not met, by the counters of the source's server.
 
-Belongs here: the arithmetic, and the words for people. Does not belong: how a server counts (``databases``).
+Belongs here: of which containers they are of interest, the arithmetic, and the words for people. Does not belong: how a server counts
+(``databases``).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.grammar import Strategy
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class CountedChanges:
 
     ``count``: rows that were updated or deleted. ``table``: the table that they are of. ``since``: since when they are counted, in seconds
     since 1970 UTC; after a reset or a crash they begin anew. ``missed``: how many of them no sync has met since all rows were read.
-    ``new``: how many of ``missed`` the read that is under way may meet; 0 once it has ended.
+    ``new``: how many of ``missed`` the read that is under way may meet; 0 once it has ended. ``is_one``: it is one counter, which begins
+    anew if it has fallen, and no sum over parts of the table, of which one may be gone with its counter.
     """
 
     count: int
@@ -21,6 +26,7 @@ class CountedChanges:
     since: int
     missed: int = 0
     new: int = 0
+    is_one: bool = field(default=False, compare=False)
 
     @classmethod
     def from_json(cls, data: Any) -> "CountedChanges | None":
@@ -45,9 +51,18 @@ class CountedChanges:
         return replace(self, missed=self.missed - min(changed, self.new), new=0)
 
     def _new_in(self, now: "CountedChanges | None") -> int:
-        if now is None or now.table != self.table or (now.since == self.since and now.count < self.count):
-            return 0  # another table, or one of which a partition is gone with its counters
-        return now.count - (self.count if now.since == self.since else 0)
+        if now is None or now.table != self.table:
+            return 0
+        if now.since != self.since or (now.is_one and now.count < self.count):
+            return now.count  # all of it was counted since the counters have begun anew
+        return max(0, now.count - self.count)
+
+
+def is_watched(container: Container) -> bool:
+    """Whether changed rows are of interest: of a table with ``append``, unless its identifier may be NULL, as an update may fill it in."""
+    nullable = {column.name for column in container.columns if not column.not_null}
+    identifier, is_table = container.identifier, container.kind in (Kind.TABLE, Kind.PARTITIONED)
+    return container.strategy is Strategy.APPEND and is_table and identifier is not None and not nullable & set(identifier.columns)
 
 
 def said_of(label: str, missed: int) -> str:

@@ -7,14 +7,24 @@ The age of the newest row is something else: a source in which nothing happens a
 """
 
 from collections.abc import Mapping
-
-Looks = Mapping[str, int]
-"""By container, when its source was last looked at and found covered, in whole seconds since 1970 UTC."""
+from typing import NamedTuple
 
 
-def latest(one: Looks, other: Looks) -> Looks:
-    """What two records know together: of each container the later look."""
-    return {name: max(found[name] for found in (one, other) if name in found) for name in {**one, **other}}
+class Look(NamedTuple):
+    """A look at a source that found it covered. ``at``: in whole seconds since 1970 UTC. ``missed``: how many of its rows were changed that
+    append had not met then (``core.counted_changes``)."""
+
+    at: int
+    missed: int = 0
+
+
+Looks = Mapping[str, Look]
+"""By container, the last look at its source that found it covered."""
+
+
+def latest(before: Looks, after: Looks) -> Looks:
+    """What two records know together: of each container the later look, and of two in one second that of ``after``."""
+    return {**before, **{name: one for name, one in after.items() if name not in before or one.at >= before[name].at}}
 
 
 def lag_seconds(looked_at: float | None, now: float) -> int | None:

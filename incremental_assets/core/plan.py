@@ -12,6 +12,7 @@ from incremental_assets.core.capture import RetainedLog
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.looks import Look
 from incremental_assets.core.watermark import TableState
 
 
@@ -114,12 +115,17 @@ class Plan(ABC):
         return self.action is Action.REFRESH and self.request.keys is not None
 
     @property
-    def covers_until(self) -> float | None:
-        """Up to when the lake has all that the source had, once the plan was carried out, in seconds since 1970 UTC; None: it lacks some.
+    def missed(self) -> int:
+        """How many changed rows of the source a plan that skips knows of which append has not met."""
+        return 0
+
+    @property
+    def look(self) -> Look | None:
+        """The look after which the lake has all that the source had then, once the plan was carried out; None: it lacks some.
 
         A refresh of single partitions says nothing of the others.
         """
-        return None if self.is_of_chosen_partitions else self.looked_at
+        return None if self.is_of_chosen_partitions or self.looked_at is None else Look(int(self.looked_at), self.missed)
 
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""

@@ -191,7 +191,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
-        remember(instance, {container.label: begun.covers_until})
+        remember(instance, {container.label: begun.look})
         scope.operations.end(OperationKind.SYNC, container.label, EndedAs.SKIPPED, rows=0, message=begun.reason)
         report_retained(context, definition, begun.retained)
         if begun.audited is not None:
@@ -206,7 +206,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_event_metadata(begun.metadata())))
     begun.finish()
-    remember(instance, {container.label: begun.covers_until})
+    remember(instance, {container.label: begun.look})
     end_sync(scope.operations, begun)
     report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
     report_unfilled(context, definition, begun)

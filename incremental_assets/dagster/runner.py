@@ -18,6 +18,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, LogLost, SyncError
+from incremental_assets.core.looks import Look
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.covered_partitions import is_written
@@ -86,7 +87,7 @@ class Runner:
         # Of the last run of a container of files: how many files it has left to be read, and how many it has read or refused.
         self._left = self._done = 0
         # By label, up to when the lake has what the source had: of those containers that needed no run, which records that itself.
-        self._covered: dict[str, float | None] = {}
+        self._covered: dict[str, Look | None] = {}
 
     def sync(
         self,
@@ -170,7 +171,7 @@ class Runner:
             plan, keys = plan_now() if plan_now is not None else self._plan(definition, request)
             watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
-                self._covered[container.label] = plan.covers_until
+                self._covered[container.label] = plan.look
                 now = keep_learned(definition, self._instance, plan)
                 moved = {} if container.cursor_type is None else {NEW: json_value(container.cursor_type, now)}
                 status = "warning" if plan.alarm else "skipped"

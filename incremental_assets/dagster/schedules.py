@@ -18,6 +18,7 @@ from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
 from incremental_assets.core.errors import ContainerMissing, SyncError
+from incremental_assets.core.looks import Look
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Action, Plan
 from incremental_assets.dagster.adapters import adapter_of
@@ -133,9 +134,9 @@ class NotDue:
     plan: Plan | None = None
 
     @property
-    def covers_until(self) -> float | None:
-        """See ``Plan.covers_until``; None, too, where no plan was made."""
-        return self.plan.covers_until if self.plan is not None else None
+    def look(self) -> Look | None:
+        """See ``Plan.look``; None, too, where no plan was made."""
+        return self.plan.look if self.plan is not None else None
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class _Tick:
         known = LookedUp.now(instance, in_turn)
         seen = self._planning.plan(in_turn, lambda definition: launch_if_due(instance, definition, known), TICK_SECONDS)
         self._remember(instance, seen.left)
-        remember(instance, {one.container.label: launch.covers_until for one, launch in seen.done if isinstance(launch, NotDue)})
+        remember(instance, {one.container.label: launch.look for one, launch in seen.done if isinstance(launch, NotDue)})
         reasons: list[str] = []
         requests: list[dg.RunRequest] = []
         for definition, launch in seen.done:

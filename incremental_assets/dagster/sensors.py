@@ -16,6 +16,7 @@ import dagster as dg
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.files import FileStamp, format_of
 from incremental_assets.core.globs import fixed_part, owner_of
+from incremental_assets.core.looks import Look
 from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.file_adapter import FileAdapter
@@ -108,7 +109,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
             str(digest(listed.stamps.items())), f"{definition.glob} {definition.options.prune} {definition.how}", _version(definition)
         )
         if before is not None and before.sight == sight and before.settled:
-            remember(instance, {label: listed.at})
+            remember(instance, {label: None if listed.at is None else Look(int(listed.at))})
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
         # The count begins again when the state has changed: a file that comes or changes ends the wait after a failure.
         runs = before.runs if before is not None and before.sight == sight else 0
@@ -124,7 +125,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
     except SyncError as error:
         raise dg.Failure(str(error)) from error
     if isinstance(launch, NotDue):
-        remember(instance, {label: launch.covers_until})
+        remember(instance, {label: launch.look})
         settled = isinstance(launch.plan, FilesPlan) and launch.plan.is_settled
         # Without a plan nothing is known of this state. The old cursor stays, so that the next tick plans.
         kept = cursor if launch.plan is None else Cursor(sight, settled).to_json()

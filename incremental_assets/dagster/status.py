@@ -15,6 +15,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
+from incremental_assets.core.counted_changes import said_of
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.core.looks import Looks, lag_seconds
 from incremental_assets.dagster.looks import looked_at
@@ -76,14 +77,19 @@ def _line(
     succeeded = next((one.end_time for one in syncs if one.dagster_run.is_success), None)
     event = events[label]
     watermark = event.watermark if event is not None else None
-    looked = looks[label] if label in looks else _last_covered(syncs)
+    look = looks.get(label)
+    looked = _last_covered(syncs) if look is None else look.at
+    result, message = ("never", "") if last is None else (last["result"], last["message"])
+    if look is not None and look.missed and result in ("success", "warning"):
+        result, message = _with_missed(label, look.missed, result, message)
     return {
         "container": label,
-        "result": "missing" if definition.missing_since is not None else "never" if last is None else last["result"],
+        "result": "missing" if definition.missing_since is not None else result,
         "synced_at": ended,
         "age_seconds": None if ended is None else round((now - datetime.fromisoformat(ended)).total_seconds()),
         "run_id": None if last is None else last["id"],
-        "message": "" if last is None else last["message"],
+        "message": message,
+        "missed_changes": 0 if look is None else look.missed,
         "blocked_by": None if last is None else last["blocked_by"],
         "failing_since": _failing_since(syncs),
         "looked_at": None if looked is None else datetime.fromtimestamp(looked, timezone.utc).isoformat(timespec="seconds"),
@@ -99,6 +105,13 @@ def _line(
         "success_age_seconds": None if succeeded is None else round(now.timestamp() - succeeded),
         **{name: None if last is None else last[name] for name in _FIGURES},
     }
+
+
+def _with_missed(label: str, missed: int, result: str, message: str) -> tuple[str, str]:
+    """The result and the message of the last sync with what the last look, which may be a later one, knows of missed changes."""
+    said = said_of(label, missed)
+    others = [one for one in message.split("; ") if not one.endswith(said.partition(" rows ")[2])]  # without what the sync has said of them
+    return "warning", "; ".join([*(others if result == "warning" else ()), said])
 
 
 def _syncs(instance: dg.DagsterInstance, label: str) -> list[dg.RunRecord]:

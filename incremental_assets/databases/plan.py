@@ -27,7 +27,14 @@ from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.column_numbers import takes_other_names, with_relation
 from incremental_assets.databases.hidden_rows import hides_others
-from incremental_assets.databases.plan_warnings import cut_otherwise, fallen_back, index_warnings, loaded_elsewhere, server_warnings
+from incremental_assets.databases.plan_warnings import (
+    cut_otherwise,
+    fallen_back,
+    index_warnings,
+    loaded_elsewhere,
+    not_told,
+    server_warnings,
+)
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.databases.source_checks import (
     check_column_names,
@@ -90,6 +97,11 @@ class TablePlan(Plan):
     def reports_whole(self) -> bool:
         """Whether Dagster gets an event of each partition that has rows."""
         return self.action is Action.LOAD or (self.action is Action.REFRESH and self.request.keys is None)
+
+    @property
+    def missed(self) -> int:
+        state = self.confirmed or self.state
+        return state.changes.missed_by(self.changes) if state is not None and state.changes is not None else 0
 
     @property
     def requested(self) -> str:
@@ -168,7 +180,7 @@ def make_plan(
         # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
         common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
-    said = (*common.warnings, *lag_warning(container), *container.left_out_note)
+    said = (*common.warnings, *lag_warning(container), *container.left_out_note, *not_told(container, server))
     load = functools.partial(plan, Action.LOAD, warnings=said)
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
     nulls = container.has_null_identifiers
@@ -252,9 +264,8 @@ def make_plan(
         reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
         learned = with_commit(state, table, with_point(source, state, table, learned))
-        missed = state.changes.missed_by(relation.changes) if state is not None and state.changes is not None else 0
-        reason += f"; {missed_changes(container.label, missed)}" if missed else ""
-        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or missed > 0)
+        reason += f"; {missed_changes(container.label, common.missed)}" if common.missed else ""
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or common.missed > 0)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 
 

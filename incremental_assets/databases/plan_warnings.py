@@ -6,6 +6,7 @@ Belongs here: when there is a warning, and its words. Does not belong: the lag's
 from pathlib import Path
 
 from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Mode, Request
 from incremental_assets.core.watermark import TableState
@@ -21,12 +22,7 @@ def server_warnings(container: Container, server: Server) -> list[str]:
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
             f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
         )
-    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
-        warnings.append(
-            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
-            f"cover the longest of them (now {container.lag})" + (f", or: {server.privilege}" if server.privilege else "")
-        )
-    elif not server.shows_activity and _by_sessions(container) and not container.lag_is_auto:
+    if not server.shows_activity and not server.hides_transactions and _by_sessions(container) and not container.lag_is_auto:
         warnings.append(
             f"safety_lag is {container.lag}, and this role cannot see what other roles' sessions are doing: a transaction whose now() is "
             "older than that may commit rows below the watermark. Leave it auto, or: GRANT pg_read_all_stats to this role"
@@ -46,6 +42,21 @@ def server_warnings(container: Container, server: Server) -> list[str]:
         warnings.append(
             f"the role or its database sets {', '.join(server.not_set)}, which is left as it is behind a pooler, as the application would "
             f"get it: ALTER ROLE … RESET {server.not_set[0]}; (or ALTER DATABASE)"
+        )
+    return warnings
+
+
+def not_told(container: Container, server: Server) -> list[str]:
+    """Warnings about what the server does not tell our user, for loads of the whole container: further syncs do not repeat them."""
+    warnings: list[str] = []
+    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
+        warnings.append(
+            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
+            f"cover the longest of them (now {container.lag})"
+        )
+    if server.why_unwatched and is_watched(container):
+        warnings.append(
+            f"rows that are updated or deleted below what append reads again are found by an audit alone: {server.why_unwatched}"
         )
     return warnings
 

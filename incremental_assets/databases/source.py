@@ -38,9 +38,10 @@ class Server:
     identifier is ``hidden`` if the role may not read it. ``version``: a number that grows with the server's version, e.g. 140000.
     ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing.
-    ``hides_transactions``: if not, it does not even see which transactions are open; ``privilege`` is the statement that permits it (empty:
-    none does). ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
-    ``not_set``: settings of the role or the database that a sync would make otherwise, and cannot behind a pooler.
+    ``hides_transactions``: if not, it does not even see which transactions are open. ``weaker_promise``: a warning, where the rows of one
+    sync cannot be of one moment; empty where they are. ``not_set``: settings of the role or the database that a sync would make otherwise,
+    and cannot behind a pooler. ``why_unwatched``: why it does not tell how many rows of the container were updated or deleted, for a
+    message; empty if it does.
     """
 
     source: str
@@ -49,10 +50,10 @@ class Server:
     is_replica: bool
     is_pooled: bool
     shows_activity: bool = True
-    privilege: str = ""
     hides_transactions: bool = False
     weaker_promise: str = ""
     not_set: tuple[str, ...] = ()
+    why_unwatched: str = ""
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,13 @@ from incremental_assets.databases.unplaced import NONE, note_unplaced
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.guards import WindowsEmptied
 from incremental_assets.delta.properties import set_property
-from incremental_assets.delta.result import SyncResult
+from incremental_assets.delta.result import MISSED_CHANGES, SyncResult
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import AllRows, InWindows, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-MISSED_CHANGES = "sync/missed_changes"
 """The metadata key of the number of changes in the source that append has not met. It is there if there are any."""
 
 

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.container import Container
+from incremental_assets.core.looks import Look
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.window import Window
-from incremental_assets.delta.result import SyncResult, result_values
+from incremental_assets.delta.result import MISSED_CHANGES, SyncResult, result_values
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
@@ -40,9 +41,10 @@ class ContainerSync(ABC):
         return self.result.plan.container
 
     @property
-    def covers_until(self) -> float | None:
-        """See ``Plan.covers_until``. It is known when the last write batch has been committed."""
-        return self.result.plan.covers_until
+    def look(self) -> Look | None:
+        """See ``Plan.look``. It is known when the last write batch has been committed."""
+        look = self.result.plan.look
+        return None if look is None else look._replace(missed=self.result.more.get(MISSED_CHANGES, 0))
 
     def prepare(self) -> bool:
         """Does what comes before the first commit. Returns whether there is anything to commit; if not, ``result`` has the reason."""

@@ -19,6 +19,8 @@ NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/ide
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
 HELD_BACK_BY = "watermark/held_back_by"
 """The metadata key of the open transactions that hold the watermark back; it is there if there are any."""
+MISSED_CHANGES = "sync/missed_changes"
+"""The metadata key of how many changed rows of the source append has not met; it is there if there are any."""
 LSN = "capture/lsn"
 """The metadata key of the position in the source's log up to which the table has everything."""
 VERSION = "sync/delta_version"

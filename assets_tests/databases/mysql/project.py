@@ -28,7 +28,6 @@ class MySQLProject(ServerProject):
     kind = "MySQLDatastore"
     sql = MariaDBSQL()
     rows_module = rows
-    missing_privilege = "GRANT PROCESS"
 
     def __init__(self, path: Path, server: EmbeddedMariaDB, database: str, spark_home: Path, **attributes: Any) -> None:
         self.server = server

@@ -35,15 +35,13 @@ Run = Callable[[str], None]
 class ServerProject(Workspace):
     """One datastore called ``shop`` over a database of a server. It has no safety lag unless a test sets one.
 
-    ``rows_module``: the module of the product that reads the server's rows. ``missing_privilege``: the part of a warning that names what a
-    plain user lacks. ``url``: the database's; a test may set another user's.
+    ``rows_module``: the module of the product that reads the server's rows. ``url``: the database's; a test may set another user's.
     """
 
     store = "shop"
     place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
     sql: ServerSQL
     rows_module: ModuleType
-    missing_privilege: str
 
     def __init__(self, path: Path, spark_home: Path, url: str, database: str, **attributes: Any) -> None:
         without_lags = {"settle_seconds": 0.3, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}

@@ -169,6 +169,7 @@ def statements_of_the_server(schema: str = "dbo", name: str = "orders") -> Itera
     yield "indexes_query", introspect.indexes_query(schema)
     yield "indexes_query (named)", introspect.indexes_query(schema, [name])
     yield "triggers_query", introspect.triggers_query(schema)
+    yield "privileges_query", introspect.privileges_query(schema)
     yield "schemas_query", introspect.schemas_query()
     yield "span_query", introspect.span_query(schema, name, name, "{0}")
     yield "permission_query", transactions.permission_query()

@@ -44,7 +44,6 @@ class SQLServerProject(ServerProject):
     kind = "SQLServerDatastore"
     sql = TransactSQL()
     rows_module = rows
-    missing_privilege = "GRANT VIEW SERVER STATE"
 
     def __init__(self, path: Path, address: SQLServerAddress, spark_home: Path, *, has_snapshots: bool, **attributes: Any) -> None:
         self.address, self.has_snapshots = address, has_snapshots

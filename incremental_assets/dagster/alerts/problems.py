@@ -192,9 +192,9 @@ def _of_sync(record: Mapping[str, Any], link: str) -> Problem | None:
         return Problem(Severity.FAILURE, text, link=link, since=since, cause=cause)
     # What an audit that was a sync's own has found is the problem of the audit.
     if result == "warning" and not (record["audit"] == "different" and record["message"].startswith("audit: ")):
-        return Problem(
-            Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}", link=link, since=_seconds(record["synced_at"])
-        )
+        # A look after that sync may have found what was missed: since when is not known.
+        since = None if record["missed_changes"] else _seconds(record["synced_at"])
+        return Problem(Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}", link=link, since=since)
     return None
 
 

@@ -79,8 +79,8 @@ class JdbcSource(JdbcReader):
             is_replica=False,
             is_pooled=False,
             shows_activity=False,
-            privilege="",
             hides_transactions=True,
+            why_unwatched="JDBC does not tell of them",
         )
 
     def relation(self) -> Relation:

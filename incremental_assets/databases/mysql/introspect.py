@@ -14,6 +14,7 @@ from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ON_UPDATE, ColumnEvidence, ListedContainer, TableEvidence
 from incremental_assets.databases.mysql.connection import MySQLAddress, MySQLConnection, Row, source_errors
+from incremental_assets.databases.mysql.privileges import missing_privileges
 from incremental_assets.databases.mysql.queries import is_zero_date, quoted, whole_predicate
 
 _KINDS = {"BASE TABLE": Kind.TABLE, "SYSTEM VERSIONED": Kind.TABLE, "VIEW": Kind.VIEW}
@@ -42,7 +43,7 @@ _ON_UPDATE = re.compile(r"on update current_timestamp", re.IGNORECASE)
 class MySQLCatalog:
     """The queries of the catalog operation for one database, over one connection. All methods raise SourceError if a query fails.
 
-    ``troubles``: messages by table, for tables that could not be inspected.
+    ``troubles``: messages by table, for tables that could not be inspected. ``missing_privileges``: see ``catalog.state.Catalog``.
     """
 
     def __init__(self, connection: MySQLConnection, datastore: str, schema: str, address: MySQLAddress) -> None:
@@ -54,6 +55,8 @@ class MySQLCatalog:
         """All tables and views of the database by name. Raises ConfigurationError if there is no such database."""
         with source_errors(self._datastore, self._address):
             found = read_listing(self._connection, self._schema)
+            view = next((name for name, one in found.items() if one.kind is Kind.VIEW), None)
+            self.missing_privileges = missing_privileges(self._connection, self._schema, view)
             if not found and not self._connection.rows("select 1 from information_schema.schemata where schema_name = %s", [self._schema]):
                 names = [str(row[0]) for row in self._connection.rows("select schema_name from information_schema.schemata")]
                 raise ConfigurationError(

@@ -9,10 +9,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from incremental_assets.core.container import Identifier, Kind, SourceTable
+from incremental_assets.core.counted_changes import CountedChanges, is_watched
 from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
 from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
+from incremental_assets.databases.mysql.privileges import COUNTERS
 from incremental_assets.databases.mysql.queries import (
     dated_predicate,
     identifier_expression,
@@ -41,6 +43,13 @@ _INNODB_ID = (
     "select table_id from information_schema.innodb_{}tables where substring_index(cast(name as binary), '#P#', 1) ="
     " concat(cast(convert(%s using filename) as binary), '/', cast(convert(%s using filename) as binary)) order by table_id"
 )
+# Both times are of the statement's begin, so that their difference is exactly when the server was started. A table that nobody has used
+# since then has no row.
+_COUNTED = (
+    "select coalesce(max(c.count_update + c.count_delete), 0), cast(max(unix_timestamp() - s.variable_value) as signed)"
+    f" from {{}}_schema.global_status s left join {COUNTERS} c"
+    " on c.object_type = 'TABLE' and c.object_schema = %s and c.object_name = %s where s.variable_name = 'uptime'"
+)
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
 
 
@@ -59,10 +68,10 @@ class MySQLReader(MySQLSession):
         self.rows(f"select 1 from {relation(self.container)} limit 0")
 
     def relation(self) -> Relation:
-        """A mark alone: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered.
+        """A mark and the changes: MySQL has no id that tells a table that was dropped and created anew from one that was altered.
 
-        It is made of the time when the table was created, of InnoDB's own id of it, which needs the privilege PROCESS, and of the columns'
-        names in their order.
+        The mark is made of the time when the table was created, of InnoDB's own id of it, which needs the privilege PROCESS, and of the
+        columns' names in their order.
         """
         container = self.container
         if container.kind is not Kind.TABLE:
@@ -71,7 +80,14 @@ class MySQLReader(MySQLSession):
         said = [self.rows(_CREATED, place), self.rows(_NAMES, place)]
         if self.server.shows_activity:
             said.append(self.rows(_INNODB_ID.format("sys_" if self.live.is_mariadb else ""), place))
-        return Relation(mark=hashlib.md5(repr(said).encode(), usedforsecurity=False).hexdigest())
+        return Relation(mark=hashlib.md5(repr(said).encode(), usedforsecurity=False).hexdigest(), changes=self._changes(place))
+
+    def _changes(self, place: tuple[str, str]) -> CountedChanges | None:
+        """What the server has counted; None if it is not of interest, or not told."""
+        if not is_watched(self.container) or self.server.why_unwatched:
+            return None
+        count, since = self.rows(_COUNTED.format("information" if self.live.is_mariadb else "performance"), place)[0]
+        return CountedChanges(int(count or 0), f"{self.server.source}/{self.container.name}", int(since or 0), is_one=True)
 
     def point(self) -> None:
         """None: the fingerprint is made of the rows' values, so that rows of another history are others to it, too."""

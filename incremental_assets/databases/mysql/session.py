@@ -10,15 +10,17 @@ from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.held_session import HeldSession
-from incremental_assets.databases.mysql.connection import DENIED, MySQLAddress, MySQLConnection, Row, driver, number_of, source_errors
+from incremental_assets.databases.mysql.connection import MySQLAddress, MySQLConnection, Row, driver, source_errors
+from incremental_assets.databases.mysql.privileges import COUNTERS, TRANSACTIONS, may_read
 from incremental_assets.databases.mysql.queries import relation
 from incremental_assets.databases.mysql.watch import SnapshotWatch
 from incremental_assets.databases.source import Server
 
-PRIVILEGE = "GRANT PROCESS ON *.* TO <this user>;"
+_FACTS = "'server_uid', 'server_uuid', 'read_only', 'wsrep_on', 'performance_schema'"
 _ENGINE = "select engine from information_schema.tables where table_schema = %s and table_name = %s"
 
 
@@ -41,30 +43,31 @@ class MySQLSession(HeldSession[MySQLConnection]):
         if self._server is None:
             connection = self.live
             identity = "server_uid" if connection.is_mariadb else "server_uuid"
-            listed = self.rows("show global variables where variable_name in ('server_uid', 'server_uuid', 'read_only', 'wsrep_on')")
+            listed = self.rows(f"show global variables where variable_name in ({_FACTS})")
             found = {name: value for name, value in listed}
+            # In a Galera cluster, too, transactions are open that this server does not show.
+            is_replica = "ON" in (found.get("read_only"), found.get("wsrep_on"))
             system = quote(found.get(identity) or "hidden", safe="")
             self._server = Server(
                 source=f"{system}/{quote(self.container.schema, safe='')}",
                 version=connection.version,
                 started=0,  # sessions are distinguished in another way: see ``transactions``
-                # In a Galera cluster, too, transactions are open that this server does not show.
-                is_replica="ON" in (found.get("read_only"), found.get("wsrep_on")),
+                is_replica=is_replica,
                 is_pooled=False,
-                shows_activity=self._sees_transactions(),
-                privilege=PRIVILEGE,
+                shows_activity=may_read(connection, TRANSACTIONS),
                 hides_transactions=True,
+                why_unwatched=self._why_unwatched(is_replica, found.get("performance_schema") == "ON"),
             )
         return self._server
 
-    def _sees_transactions(self) -> bool:
-        try:
-            self.live.rows("select count(*) from information_schema.innodb_trx")
-        except driver().Error as error:
-            if number_of(error) in DENIED:
-                return False
-            raise
-        return True
+    def _why_unwatched(self, is_replica: bool, is_counted: bool) -> str:
+        if not is_watched(self.container):
+            return ""
+        if is_replica:
+            return "a replica, or a node of a cluster, does not count those of others"
+        if not is_counted:
+            return "the server counts them only with performance_schema = ON, which is set where it is started"
+        return "" if may_read(self.live, COUNTERS) else f"this user may not read {COUNTERS}"
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -12,10 +12,9 @@ from typing import Any
 from psycopg import sql
 
 from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
-from incremental_assets.core.counted_changes import CountedChanges
+from incremental_assets.core.counted_changes import CountedChanges, is_watched
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import SourceError
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, ask
@@ -123,19 +122,13 @@ class PostgresReader(PostgresSession):
 
     def _relation(self) -> Sequence[Any]:
         """The row of ``_COUNTED``, or of ``_RELATION`` where the changes are not of interest or not counted."""
-        if self._is_watched() and self._tells_changes and self.snapshot_id is None:
+        if is_watched(self.container) and self._tells_changes and self.snapshot_id is None:
             with self._errors():
                 try:
                     return ask(self._live(), _COUNTED, {"r": self._regclass()})[0]
                 except REFUSED:
                     self._tells_changes = False  # it is no PostgreSQL, or not all of it
         return self._row(_RELATION, {"r": self._regclass()})
-
-    def _is_watched(self) -> bool:
-        """Whether changed rows are of interest: of an append, unless its identifier may be NULL, as an update may fill it in then."""
-        container, identifier = self.container, self.container.identifier
-        nullable = {column.name for column in container.columns if not column.not_null}
-        return container.strategy is Strategy.APPEND and identifier is not None and not nullable & set(identifier.columns)
 
     def point(self) -> HistoryPoint | None:
         """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""

@@ -88,7 +88,9 @@ class PostgresSession:
             assert self._connection is not None
             # A pooler answers the start-up packet itself, and invents the process id in its answer.
             pooled = self._connection.info.backend_pid != row[3]
-            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5], not_set=tuple(row[6]))
+            source, not_set = f"{self._system_identifier()}/{row[4]}", tuple(row[6])
+            why = "a replica does not count them" if row[2] else ""
+            self._server = Server(source, row[0], row[1], row[2], pooled, row[5], not_set=not_set, why_unwatched=why)
         return self._server
 
     def _system_identifier(self) -> str:

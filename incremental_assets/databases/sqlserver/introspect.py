@@ -14,6 +14,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ColumnEvidence, ListedContainer, TableEvidence
 from incremental_assets.databases.sqlserver.connection import Row, SQLServerAddress, SQLServerConnection, source_errors
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, quoted, text_literal
+from incremental_assets.databases.sqlserver.transactions import IS_AZURE, SEES_ALL
 from incremental_assets.databases.sqlserver.types import NO_KEY, identifier_text
 
 IDENTITY = "IDENTITY"
@@ -80,6 +81,31 @@ def schemas_query() -> str:
     return "select name from sys.schemas order by name"
 
 
+def privileges_query(schema: str) -> str:
+    """The statements that give this user what it lacks (``catalog.state.Catalog``). Which of them shows transactions is of the version."""
+    user = "quotename(user_name())"
+    own = f"quotename({text_literal(schema)})"
+    state = (
+        f"case when {IS_AZURE} then concat('GRANT VIEW DATABASE STATE TO ', {user})"
+        " when convert(int, serverproperty('ProductMajorVersion')) >= 16"
+        " then concat('USE master; GRANT VIEW SERVER PERFORMANCE STATE TO ', quotename(suser_sname()))"
+        " else concat('USE master; GRANT VIEW SERVER STATE TO ', quotename(suser_sname())) end"
+    )
+    lacking = [
+        (f"concat('GRANT VIEW DEFINITION ON SCHEMA::', {own}, ' TO ', {user})", "defaults of columns and changes of triggers are not seen",
+         f"has_perms_by_name({own}, 'SCHEMA', 'VIEW DEFINITION') = 1"),
+        (f"concat('GRANT SHOWPLAN TO ', {user})", "how many rows are read is estimated by those of the whole table",
+         "has_perms_by_name(db_name(), 'DATABASE', 'SHOWPLAN') = 1"),
+        (state, "whose transaction is open is not seen: the safety lag alone finds late rows, but for a rowversion",
+         SEES_ALL),
+    ]  # fmt: skip
+    rows = [
+        f"({number}, concat({statement}, ';  -- without it, {without}'), case when {has} then 1 else 0 end)"
+        for number, (statement, without, has) in enumerate(lacking, start=1)
+    ]
+    return f"select m.statement from (values {', '.join(rows)}) as m (number, statement, has) where m.has = 0 order by m.number"
+
+
 def span_query(schema: str, table: str, column: str, text: str) -> str:
     """The lowest and the highest value of a column. ``text``: SQL for the text of an aggregate ``{0}``."""
     name = quoted(column)
@@ -95,7 +121,7 @@ def _of_tables(schema: str, names: Sequence[str]) -> str:
 class SQLServerCatalog:
     """The queries of the catalog operation for one schema, over one connection. All methods raise SourceError if a query fails.
 
-    ``troubles``: messages by table, for tables that could not be inspected.
+    ``troubles``: messages by table, for tables that could not be inspected. ``missing_privileges``: see ``catalog.state.Catalog``.
     """
 
     def __init__(self, connection: SQLServerConnection, datastore: str, schema: str, address: SQLServerAddress) -> None:
@@ -107,6 +133,7 @@ class SQLServerCatalog:
         """All tables and views of the schema by name. Raises ConfigurationError if there is no such schema."""
         with source_errors(self._datastore, self._address):
             found = read_listing(self._connection, self._schema)
+            self.missing_privileges = tuple(str(row[0]) for row in self._connection.rows(privileges_query(self._schema)))
             schemas = [] if found else [str(row[0]) for row in self._connection.rows(schemas_query())]
         if not found and self._schema not in schemas:
             raise ConfigurationError(

@@ -17,7 +17,6 @@ from incremental_assets.databases.sqlserver.queries import ROWVERSION, identifie
 from incremental_assets.databases.sqlserver.transactions import permission_query
 from incremental_assets.databases.sqlserver.watch import SnapshotWatch
 
-PRIVILEGE = "GRANT VIEW SERVER STATE TO <this login>; (from SQL Server 2022 on VIEW SERVER PERFORMANCE STATE is enough)"
 BEGIN, ROLLBACK = "begin transaction", "if @@trancount > 0 rollback transaction"
 
 
@@ -86,9 +85,9 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
                 is_replica=updateability == "READ_ONLY",
                 is_pooled=False,
                 shows_activity=self.is_exact or self._sees_transactions,
-                privilege=PRIVILEGE,
                 hides_transactions=True,
                 weaker_promise="" if self.has_snapshots else weaker_promise(str(database), is_versioned=bool(is_versioned)),
+                why_unwatched="SQL Server does not count them by table",
             )
         return self._server
 

@@ -21,14 +21,18 @@ TICK_MICROS = 10_000
 _BETWEEN_LOOKS = 0.1
 
 
+IS_AZURE = "serverproperty('EngineEdition') = 5"
+SEES_ALL = (
+    "has_perms_by_name(null, null, 'VIEW SERVER STATE') = 1"
+    " or has_perms_by_name(null, null, 'VIEW SERVER PERFORMANCE STATE') = 1"
+    f" or ({IS_AZURE} and has_perms_by_name(db_name(), 'DATABASE', 'VIEW DATABASE STATE') = 1)"
+)
+"""Whether this user may see all transactions: SQL Server 2022 has a narrower permission than older ones; Azure has one a database."""
+
+
 def permission_query() -> str:
-    """1 if this user may see all transactions: SQL Server 2022 has a narrower permission than older ones; Azure has one a database."""
-    return (
-        "select case when has_perms_by_name(null, null, 'VIEW SERVER STATE') = 1"
-        " or has_perms_by_name(null, null, 'VIEW SERVER PERFORMANCE STATE') = 1"
-        " or (serverproperty('EngineEdition') = 5 and has_perms_by_name(db_name(), 'DATABASE', 'VIEW DATABASE STATE') = 1)"
-        " then 1 else 0 end"
-    )
+    """1 if this user may see all transactions."""
+    return f"select case when {SEES_ALL} then 1 else 0 end"
 
 
 def requests_query() -> str:
