@@ -22,6 +22,9 @@ from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.window import EVERYTHING, Window
 
+NO_IDENTIFIER = "none"
+"""The signature of a container that is synced whole."""
+
 
 class OnNull(str, Enum):
     """What a sync does with rows whose identifier is NULL (they belong to no partition).
@@ -386,7 +389,7 @@ class Container:
 
     @property
     def signature(self) -> str:
-        return self.identifier.signature if self.identifier else "none"
+        return self.identifier.signature if self.identifier else NO_IDENTIFIER
 
     @property
     def cursor_type(self) -> CursorType | None:

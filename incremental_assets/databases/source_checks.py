@@ -7,7 +7,7 @@ import hashlib
 import json
 
 from incremental_assets.core.comparison import RowScope
-from incremental_assets.core.container import Container, Inherited, OnNull, SourceTable
+from incremental_assets.core.container import NO_IDENTIFIER, Container, Inherited, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
@@ -136,8 +136,10 @@ def check_readable(container: Container) -> None:
 
 
 def read_otherwise(container: Container, state: TableState) -> str | None:
-    """Why the table in the lake has rows of other tables than a read returns now, or values that are filled up to another length; None if
-    it has the same ones."""
+    """Why the table in the lake has rows of other tables than a read returns now, values that are filled up to another length, or no
+    watermark as it was synced whole; None if it is as a read of some rows expects it."""
+    if state.identifier == NO_IDENTIFIER and container.identifier is not None:
+        return f"it was synced whole until now, and its identifier {'/'.join(container.identifier.columns)} is new"
     longer = padded_otherwise(container, state)
     if longer is not None:
         return longer
