@@ -1,4 +1,4 @@
-"""How many rows were updated or deleted in a source that ``append`` has not met, by the counters of the source's server.
+"""How many rows were updated or deleted in a source that no sync has met, by the counters of the source's server.
 
 Belongs here: the arithmetic, and the words for people. Does not belong: how a server counts (``databases``).
 """
@@ -6,14 +6,17 @@ Belongs here: the arithmetic, and the words for people. Does not belong: how a s
 from dataclasses import dataclass, replace
 from typing import Any
 
+from incremental_assets.core.grammar import Strategy
+
 
 @dataclass(frozen=True)
 class CountedChanges:
     """What the counters of a table said before a sync has read it.
 
-    ``count``: rows that were updated or deleted. ``table``: the table that they are of. ``since``: since when they are counted, in seconds
-    since 1970 UTC; after a reset or a crash they begin anew. ``missed``: how many of them no sync has met since all rows were read.
-    ``new``: how many of ``missed`` the read that is under way may meet; 0 once it has ended.
+    ``count``: rows that were updated or deleted; of an upsert, which meets updates, those that were deleted. ``table``: the table that they
+    are of. ``since``: since when they are counted, in seconds since 1970 UTC; after a reset or a crash they begin anew. ``missed``: how
+    many of them no sync has met since all rows were read. ``new``: how many of ``missed`` the read that is under way may meet; 0 once it
+    has ended.
     """
 
     count: int
@@ -30,7 +33,7 @@ class CountedChanges:
         return [self.count, self.table, self.since, self.missed]
 
     def missed_by(self, now: "CountedChanges | None") -> int:
-        """How many changes append has not met when the counters say ``now``."""
+        """How many changes no sync has met when the counters say ``now``."""
         return self.missed + self._new_in(now)
 
     def read_again(self, now: "CountedChanges | None") -> "CountedChanges":
@@ -50,8 +53,14 @@ class CountedChanges:
         return now.count - (self.count if now.since == self.since else 0)
 
 
-def said_of(label: str, missed: int) -> str:
+def said_of(label: str, strategy: Strategy, missed: int) -> str:
     """What a sync says of changes that it has not met."""
+    if strategy is Strategy.UPSERT:
+        return (
+            f"up to {missed:,} rows of the source were deleted below what upsert reads again: the lake may still have them. Write deletes: "
+            f"sweep, and they go; soft, and they are marked; or keep, if they are to stay, which ends this warning. To remove them once: "
+            f"incremental-assets audit {label} --repair"
+        )
     return (
         f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
         f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or "

@@ -102,7 +102,7 @@ def check_merge_key(container: Container, source: SourceDatabase, scope: RowScop
 
 def unfound_respellings(container: Container, source: SourceDatabase) -> list[str]:
     """What to say at a load of an upsert whose key may be written otherwise without anything that tells it: the log and sweeps do."""
-    if container.strategy is not Strategy.UPSERT or container.is_captured or container.options.deletes is not None:
+    if container.strategy is not Strategy.UPSERT or container.is_captured or container.options.sweeps:
         return []
     loose = source.loose_key()
     if not loose:

@@ -56,7 +56,8 @@ _COUNTED = f"""{_RELATION}, (
   with recursive parts as (
     select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
   )
-  select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()
+  select sum(case when %(u)s then pg_stat_get_tuples_updated(oid) else 0 end + pg_stat_get_tuples_deleted(oid))::bigint from parts
+  where not pg_is_in_recovery()
 ), coalesce(({COUNTED_SINCE}), 0)
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
@@ -123,19 +124,14 @@ class PostgresReader(PostgresSession):
 
     def _relation(self) -> Sequence[Any]:
         """The row of ``_COUNTED``, or of ``_RELATION`` where the changes are not of interest or not counted."""
-        if self._is_watched() and self._tells_changes and self.snapshot_id is None:
+        if self.container.is_watched and self._tells_changes and self.snapshot_id is None:
             with self._errors():
                 try:
-                    return ask(self._live(), _COUNTED, {"r": self._regclass()})[0]
+                    updates = self.container.strategy is Strategy.APPEND
+                    return ask(self._live(), _COUNTED, {"r": self._regclass(), "u": updates})[0]
                 except REFUSED:
                     self._tells_changes = False  # it is no PostgreSQL, or not all of it
         return self._row(_RELATION, {"r": self._regclass()})
-
-    def _is_watched(self) -> bool:
-        """Whether changed rows are of interest: of an append, unless its identifier may be NULL, as an update may fill it in then."""
-        container, identifier = self.container, self.container.identifier
-        nullable = {column.name for column in container.columns if not column.not_null}
-        return container.strategy is Strategy.APPEND and identifier is not None and not nullable & set(identifier.columns)
 
     def point(self) -> HistoryPoint | None:
         """See ``SourceDatabase.point``. A server that has refused the query is not asked again: in a snapshot, that would end it."""
