@@ -110,7 +110,9 @@ def test_deletions_that_upsert_keeps_are_said_until_somebody_decides(state: Proj
     line = state.one("t")
     assert (line["status"], line["rows_updated"]) == ("synced", 19), "an update is met, and counts as nothing missed"
     assert state.one("t")["status"] == "skipped"
-    state.execute("delete from t where id in (30, 40)")
+    state.execute("update t set v = 'newer', at = clock_timestamp() where id < 20; delete from t where id in (30, 40)")
+    line = state.one("t")
+    assert (line["status"], line["rows_updated"], KEPT in line["message"]) == ("warning", 19, True), "updates hide no deletion"
     sent = statements_sent(monkeypatch)
     for _ in range(2):
         line = state.one("t", stale=True)
