@@ -233,6 +233,16 @@ def test_a_schema_without_tables_is_named_as_the_reason_that_nothing_is_synced(r
     assert "no table was found" in said and "--schema NAME" in said, said
 
 
+def test_a_column_for_which_only_spark_reads_the_table_is_named_before_that_is_made(run: Run, shop: str) -> None:
+    """A first sync of minutes would make a table in which pandas finds no values, and the next one would be one to remember."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute('create schema named; create table named.t (id int primary key, "first name" text, plain text)')
+    run("init", "lake")
+    said = run("add", shop, "--project", "lake", "--name", "shop", "--schema", "named")
+    assert "shop/t: names of columns have a blank, or one of ,;{}()= (first name)" in said and "exclude_columns" in said, said
+    assert "names of columns" not in run("catalog", "--project", "lake"), "it is said once"
+
+
 def test_a_datastore_is_not_added_twice(run: Run, shop: str, tmp_path: Path) -> None:
     """The second one would overwrite what somebody has written into the first."""
     run("init", "lake", "--url", shop, "--name", "shop")

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from assets_tests.harness import Project
 from incremental_assets.dagster.runs.workers import run_in_workers
 from incremental_assets.delta import progress as module
 from incremental_assets.delta.progress import Phase, Progress, RunProgress, displayed_by, show
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.spark.progress import TaskProgress
+from incremental_assets.spark.session import stop_server
 
 
 class Noted:
@@ -69,13 +72,47 @@ def test_rows_that_this_process_reads_are_counted_one_batch_after_another() -> N
     assert noted.numbers == [(n, 600) for n in (0, 0, 100, 250, 290, 290, 300)]
 
 
+def test_no_count_of_rows_goes_back_where_spark_writes_what_was_read() -> None:
+    """15,000 rows that become 3,761 look like a sync that has begun anew, or has lost rows."""
+    noted, run = Noted(), RunProgress(print, print)
+    with displayed_by(noted):
+        run.begin("shop/large", 15_000)
+        run.reads(15_000)
+        run.read(15_000)
+        run.tasks(TaskProgress(1, 4, 2, 0, 2.0))
+        run.committed(14_998)
+        run.counts()
+    assert [rows for rows, _ in noted.numbers] == [0, 0, 15_000, 15_000, 15_000, 14_998], "at the end, the rows that were read are known"
+
+
+@pytest.mark.long
+def test_a_sync_says_that_it_starts_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a minute of *reads and writes* without a row looks like a source that does not answer."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    noted, scope = Noted(), LakeScope(str(tmp_path / "lake"), tmp_path / "home", "test", print)
+    try:
+        with displayed_by(noted):
+            scope.progress.begin("shop/t", 100)
+            assert scope.spark.range(3).count() == 3
+            scope.progress.reads(100)
+            assert scope.assets_spark.range(3).count() == 3
+    finally:
+        scope.close_assets_spark()
+        scope.stack.close()
+        stop_server(tmp_path / "home")
+    phases = [one.phase for _, one in noted.shown if one is not None]
+    assert phases[:3] == [Phase.READS, Phase.STARTS, Phase.READS] and phases.count(Phase.STARTS) == 1, phases
+
+
 def test_the_text_says_how_many_rows_how_fast_and_how_long_still() -> None:
     """That is what somebody wants to know who waits for an hour."""
     assert Progress("a", Phase.READS, 0, 6_000_000, 3.0).text() == "reads and writes, about 6,000,000 rows, 3 s"
     half = Progress("a", Phase.READS, 2_000_000, 6_000_000, 4.0)
     assert half.text() == "reads and writes, 2,000,000 of about 6,000,000 rows, 500,000 rows a second, about 8 s left"
-    assert half.after(2.0) == Progress("a", Phase.READS, 3_000_000, 6_000_000, 6.0)
-    assert half.after(100.0).rows == 6_000_000
+    later = replace(half, waited=2.0)
+    assert later.text() == "reads and writes, 2,000,000 of about 6,000,000 rows, 500,000 rows a second, about 6 s left"
+    assert replace(half, waited=100.0).text().endswith("about 0 s left")
+    assert Progress("a", Phase.STARTS, waited=9.0).text() == "starts Spark, 9 s"
     assert Progress("a", Phase.READS, 0, 0, 3.0).text() == "reads and writes, 3 s"
     assert Progress("a", Phase.COUNTS, 7, 6, 5.0).text() == "counts rows and logs events, 7 of about 7 rows, 5 s"
 

@@ -32,7 +32,7 @@ from incremental_assets.delta.operation_tables import OperationTables
 MakeProject = Callable[..., Project]
 SNAPSHOT = Path(__file__).with_name("snapshots") / "definitions.json"
 NOW = datetime.datetime(2026, 7, 1, tzinfo=datetime.timezone.utc)
-ORDERS, EVENTS = dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "events"])
+ORDERS, EVENTS, REGION = (dg.AssetKey(["shop", name]) for name in ("orders", "events", "region"))
 
 
 @pytest.fixture
@@ -277,6 +277,22 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
         )
     assert result.success
     shop.assert_equal("events")
+
+
+def test_a_tick_loads_a_table_once_that_got_its_first_identifier(shop: Project) -> None:
+    """Each tick would start a run that fails until somebody comes with a flag, although all rows were read at each sync before."""
+    shop.sync()
+    shop.source.execute("delete from region where id = 1")
+    shop.configure(incremental=[*shop.attributes["incremental"], "public.region:id:integer!upsert"])
+    (request,) = tick(shop, "sync_shop_schedule").run_requests
+    assert request.asset_selection == [REGION]
+    with shop.instance() as instance:
+        job = shop.dagster().get_repository_def().get_job(IMPLICIT_ASSET_JOB_NAME)
+        tags, run_config = dict(request.tags), dict(request.run_config)
+        result = job.execute_in_process(instance=instance, asset_selection=[REGION], tags=tags, run_config=run_config)
+        assert result.success and instance.get_materialized_partitions(REGION) == {"0"}
+    shop.assert_equal("region")
+    assert tick(shop, "sync_shop_schedule").run_requests == []
 
 
 def test_a_tick_starts_no_run_for_a_container_that_is_being_synced(shop: Project) -> None:

@@ -51,6 +51,21 @@ def test_columns_named_like_those_of_spark_and_delta_arrive(
     assert shop.audit("t")["t"]["status"] == "equal" and shop.scan("t")["t"]["status"] == "passed"
 
 
+def test_the_sync_that_makes_a_table_only_spark_reads_says_so_once(project: MakeProject) -> None:
+    """pandas finds no values there, without a word, and nobody would know that a blank in a name is the reason."""
+    shop = project(incremental=["public.t:id:integer!upsert"])
+    shop.execute("""create table t (id int primary key, v text); insert into t values (1, 'x')""")
+    assert "column mapping" not in shop.one("t")["message"]
+    shop.execute("""alter table t add "first name" text; insert into t values (2, 'y', 'z')""")
+    said = shop.one("t")
+    assert (said["status"], "(first name), for which the table has Delta's column mapping" in said["message"]) == ("synced", True), said
+    shop.execute("""alter table t add "last name" text; insert into t values (3, 'y', 'z', 'a')""")
+    assert "column mapping" not in shop.one("t")["message"]
+    shop.configure(incremental=["public.t:id:integer!upsert", "public.u:id:integer"])
+    shop.execute("""create table u (id int primary key, "a=b" int); insert into u values (1, 1)""")
+    assert "(a=b)" in shop.one("u")["message"] and "(a=b)" not in shop.one("u")["message"]
+
+
 def test_a_column_that_spark_has_itself_is_refused_before_its_table_is_made(project: MakeProject) -> None:
     """Such a table could be made, and would fail at its first change that Spark writes, in Delta's own words."""
     shop = project(incremental=["public.t:id:integer!upsert"])

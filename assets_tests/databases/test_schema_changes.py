@@ -179,6 +179,47 @@ def test_a_changed_identifier_strategy_key_or_source_is_refused_until_a_load_ane
         assert sorted(row[0] for row in made.rows("t", "seq"))[0] == 1001  # the other database's rows, and only those
 
 
+@pytest.mark.parametrize(("by", "partition", "partitions"), [("at", "2026-02-01", 2), ("id", "0", 3)])
+def test_the_first_identifier_of_a_table_that_was_synced_whole_needs_no_flag(
+    project: MakeProject, by: str, partition: str, partitions: int
+) -> None:
+    """Whoever lets a proposed identifier follow on a first sync would read that lake and source no longer fit together. What was deleted
+    before must be gone, and the asset, which had no partitions, must have those of all its rows."""
+    made = project()
+    made.execute("create table t (id int primary key, at timestamptz not null, v text)")
+    made.execute("insert into t select i, timestamptz '2026-01-31' + i * interval '1 day', 'v' from generate_series(1, 9) i")
+    assert made.one("t")["strategy"] == "snapshot"
+    made.execute("delete from t where id = 2; update t set v = 'new' where id = 3; insert into t values (10, '2026-03-01', 'v')")
+    entry = {"table": "public.t", "column": "at", "type": "timestamp", "strategy": "upsert"}
+    entry |= {"partition_by": {"column": "id", "every": 4}} if by == "id" else {}
+    made.configure(incremental=[entry], containers={} if by == "id" else {"t": BY_MONTH})
+    if by == "at":  # by numbers there are no partitions yet of which a refresh could be asked
+        before = made.table("t").head()
+        refused = made.one("t", ok=False, keys=(partition, partition))
+        assert (refused["status"], "the next sync loads all of it" in refused["message"]) == ("failed", True), refused["message"]
+        assert made.table("t").head() == before
+    synced = made.one("t")
+    assert "it was synced whole until now, and its identifier at is new" in synced["message"], synced["message"]
+    assert (synced["status"], synced["rows_read"], synced["watermark"]["new"]) == ("synced", 9, "2026-03-01T00:00:00Z"), synced
+    assert len(synced["partitions"]) == partitions, synced
+    made.assert_equal("t")
+    assert made.one("t")["status"] == "skipped"
+    assert made.one("t", keys=(partition, partition))["status"] == "synced"
+
+
+def test_a_source_that_lost_its_rows_does_not_empty_the_lake_by_a_first_identifier(project: MakeProject) -> None:
+    """A table that was emptied by accident must not take the lake's rows with it because the YAML was changed at the same time."""
+    made = project()
+    made.execute("create table t (id int primary key); insert into t values (1), (2)")
+    made.one("t")
+    made.execute("delete from t")
+    made.configure(incremental=["public.t:id:integer!upsert"])
+    refused = made.one("t", ok=False)
+    assert (refused["status"], "--allow-empty" in refused["message"]) == ("failed", True), refused["message"]
+    assert sorted(made.rows("t")) == [(1,), (2,)]
+    assert made.one("t", allow_empty=True)["status"] == "synced" and made.rows("t") == []
+
+
 @pytest.mark.long
 def test_a_time_without_time_zone_is_added_to_a_table_that_had_none(project: MakeProject) -> None:
     """Delta switches this feature on by itself for new tables only; the container could not be synced any more."""

@@ -1,4 +1,5 @@
-"""Whether append says that rows of its source were updated or deleted which it does not read again, and when it stops saying so.
+"""Whether append says that rows of its source were updated or deleted which it does not read again, whether upsert says that rows were
+deleted, and when they stop saying so.
 
 Belongs here: the counters of a real PostgreSQL from one sync to the next, and their arithmetic. Does not belong: on what proof append is
 proposed (``catalog/test_written_once``).
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, statements_sent
 from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.plan import Mode
 from incremental_assets.databases.sync import TableSync
@@ -88,6 +89,71 @@ def test_counters_that_begin_anew_say_nothing_of_before(log: Project) -> None:
     assert log.one("t")["status"] == "skipped"
     log.execute("update t set v = 'newer' where id = 7")
     assert "up to 1 rows" in log.one("t")["message"]
+
+
+KEPT = "up to 2 rows of the source were deleted below what upsert reads again"
+
+
+@pytest.fixture
+def state(project: MakeProject) -> Project:
+    """A table that is followed by the time of its last change, and was synced."""
+    made = project(incremental=["public.t:at:timestamp!upsert"], containers={"t": {"partition_by": "month"}})
+    made.execute("create table t (id int primary key, at timestamptz not null default clock_timestamp(), v text)")
+    made.execute("insert into t select i, timestamptz '2026-01-01' + i * interval '1 day', 'old' from generate_series(1, 100) i")
+    assert made.one("t")["status"] == "synced" and made.one("t")["status"] == "skipped"
+    return made
+
+
+def test_deletions_that_upsert_keeps_are_said_until_somebody_decides(state: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Customers who asked to be forgotten would stay in the lake, without a word."""
+    state.execute("update t set v = 'new', at = clock_timestamp() where id < 20")
+    line = state.one("t")
+    assert (line["status"], line["rows_updated"]) == ("synced", 19), "an update is met, and counts as nothing missed"
+    assert state.one("t")["status"] == "skipped"
+    state.execute("update t set v = 'newer', at = clock_timestamp() where id < 20; delete from t where id in (30, 40)")
+    line = state.one("t")
+    assert (line["status"], line["rows_updated"], KEPT in line["message"]) == ("warning", 19, True), "updates hide no deletion"
+    sent = statements_sent(monkeypatch)
+    for _ in range(2):
+        line = state.one("t", stale=True)
+        assert (line["status"], KEPT in line["message"], "deletes: sweep" in line["message"]) == ("warning", True, True), line
+    assert sum("pg_stat_get_tuples_deleted" in text for text in sent) == 2, "the counters are asked with what is asked anyway"
+    state.execute("insert into t values (101, clock_timestamp(), 'new')")
+    line = state.one("t")
+    assert (line["status"], line["rows_inserted"], KEPT in line["message"]) == ("warning", 1, True), line
+    state.configure(containers={"t": {"partition_by": "month", "deletes": "keep"}})
+    assert state.one("t")["status"] == "skipped", "who has decided is not warned any more"
+    state.configure(containers={"t": {"partition_by": "month", "deletes": "sweep"}})
+    line = state.one("t")
+    assert (line["status"], line["rows_deleted"]) == ("synced", 2), line
+    state.assert_equal("t")
+
+
+@pytest.mark.parametrize("way_out", ["repair", "refresh"])
+def test_deleted_rows_that_were_removed_once_are_said_no_more(state: Project, way_out: str) -> None:
+    """The warning would stay although lake and source are equal, and nobody would read the next one."""
+    state.execute("delete from t where id in (30, 40)")
+    assert KEPT in state.one("t")["message"]
+    if way_out == "repair":
+        repaired = state.audit("t", repair=True)["t"]
+        assert repaired["status"] == "repaired", repaired
+        assert state.audit("t")["t"]["status"] == "equal"
+    else:
+        assert state.one("t", mode=Mode.REFRESH)["rows_deleted"] == 2
+    assert state.one("t")["status"] == "skipped"
+    state.execute("delete from t where id = 50")
+    assert "up to 1 rows" in state.one("t")["message"]
+
+
+def test_deletions_that_a_sync_has_found_are_not_said(project: MakeProject) -> None:
+    """Rows that are taken back soon after they come would be reported for ever, although the tail is compared with the source."""
+    made = project(incremental=["public.t:id:integer!upsert"], containers={"t": {"safety_lag": 10}})
+    made.execute("create table t (id int primary key, v text); insert into t select i, 'old' from generate_series(1, 100) i")
+    made.one("t")
+    made.execute("delete from t where id in (95, 96)")
+    line = made.one("t")
+    assert (line["status"], line["rows_deleted"]) == ("synced", 2), line
+    assert made.one("t")["status"] == "skipped"
 
 
 NOW = CountedChanges(0, "t", 100)

@@ -173,7 +173,7 @@ def _add(
         for record in records:
             out(record)
         return
-    print_catalog(new.name, records)
+    print_catalog(new.name, records, is_first=True)
     say_privileges(new.name, missing)
     if not records:
         say(

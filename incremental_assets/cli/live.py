@@ -6,6 +6,7 @@ Belongs here: these lines. Does not belong: the numbers in them (``delta.progres
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -48,5 +49,5 @@ class _Lines:
     def rendered(self) -> Group:
         """The lines, each cut to the width of the terminal."""
         now = time.monotonic()
-        found = [f"{container}: {progress.after(now - at).text()}" for container, (progress, at) in list(self._shown.items())]
+        found = [f"{container}: {replace(progress, waited=now - at).text()}" for container, (progress, at) in list(self._shown.items())]
         return Group(*(Text(on_one_line(line), no_wrap=True, overflow="ellipsis", style="cyan") for line in found))

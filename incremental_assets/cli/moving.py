@@ -168,7 +168,7 @@ def sync(
     if not loaded.datastores:
         raise no_datastore(project)
     selected = select_current(loaded, selection or [], tag or [], say)
-    if sweep and not any(definition.container.options.deletes is not None for definition in selected.ready):
+    if sweep and not any(definition.container.options.sweeps for definition in selected.ready):
         raise ConfigurationError("--sweep: none of these containers has deletes: sweep or deletes: soft in the YAML.")
     failed = False
     records: list[dict[str, Any]] = []

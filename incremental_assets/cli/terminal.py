@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
 
+from incremental_assets.core.schema import Column, mapped_names, said_of_mapped
 from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
 from incremental_assets.core.yaml_text import flow
 
@@ -150,10 +151,11 @@ def _cell(column: str, value: Any) -> str:
     return on_lines(text) if column in _SENTENCES else on_one_line(text)
 
 
-def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: bool = False) -> None:
+def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: bool = False, is_first: bool = False) -> None:
     """Print a line for each container of a datastore, and below them the differences and what needs somebody's attention.
 
     ``explain``: also all that is known of each, the safety lags that nobody has set, and the proposals with all their reasons.
+    ``is_first``: all containers are new to the user, whatever the records say of changes.
     """
     there = [{**one, "synced": _synced(one), "why": _why(one)} for one in records if one["status"] != "pruned"]
     columns = ("container", "rows", "synced", "why")
@@ -174,6 +176,10 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     lacking = [{"container": r["container"], **column} for r in records for column in r["left_out"]]
     if lacking:
         print_table("columns that are left out, as the lake cannot have them", lacking, ("container", "name", "why"))
+    for record in records:
+        mapped = mapped_names([Column(one["name"], "") for one in record["columns"]]) if is_first or record["change"] else []
+        if mapped:
+            say(f"{record['container']}: {said_of_mapped(mapped)}")
     refused = [r for r in records if r["trouble"]]
     if refused:
         print_table("troubles", refused, ("container", "trouble"))

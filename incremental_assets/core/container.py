@@ -22,6 +22,9 @@ from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.window import EVERYTHING, Window
 
+NO_IDENTIFIER = "none"
+"""The signature of a container that is synced whole."""
+
 
 class OnNull(str, Enum):
     """What a sync does with rows whose identifier is NULL (they belong to no partition).
@@ -276,7 +279,7 @@ class ContainerOptions:
     scan: RegularScan | None = None  # beside those of the datastore
     profile: RegularScan | None = None  # beside those of the datastore
     metadata: MetadataSettings | None = None  # None: the datastore's setting applies
-    deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window
+    deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window, and a sync warns of others
     deletes_every: int = EVERY_SECONDS
     max_deleted_share: float = MOST_SHARE
     capture: Capture | None = None  # None: the datastore's setting applies
@@ -286,6 +289,11 @@ class ContainerOptions:
     freshness: int | None = None  # seconds from one materialization to the next, as Dagster's freshness policy has them; None: no policy
     every: int | None = None  # seconds from one read of a container that is read whole to the next; None: each sync reads it
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether all keys are compared with the source's from time to time, to find deleted rows."""
+        return self.deletes in (Deletes.SWEEP, Deletes.SOFT)
 
 
 @dataclass(frozen=True)
@@ -394,7 +402,7 @@ class Container:
 
     @property
     def signature(self) -> str:
-        return self.identifier.signature if self.identifier else "none"
+        return self.identifier.signature if self.identifier else NO_IDENTIFIER
 
     @property
     def cursor_type(self) -> CursorType | None:
@@ -532,6 +540,16 @@ class Container:
     def is_one_table(self) -> bool:
         """Whether all rows that are read lie in the pages of one table: not those of partitions, or of tables that inherit from it."""
         return self.kind is Kind.TABLE and self.inherited is not Inherited.INCLUDE
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the source's counters tell of changes that no sync meets: of deletions for an upsert that looks for none, of updates and
+        deletions for an append, unless its identifier may be NULL, as an update may fill it in then."""
+        if self.identifier is None or self.is_captured or self.kind not in (Kind.TABLE, Kind.PARTITIONED):
+            return False
+        if self.strategy is Strategy.UPSERT:
+            return self.options.deletes is None
+        return not any(column.name in self.identifier.columns and not column.not_null for column in self.columns)
 
     @property
     def has_null_identifiers(self) -> bool:

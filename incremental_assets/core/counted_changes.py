@@ -1,13 +1,13 @@
-"""How many rows were updated or deleted in a source that ``append`` has not met, by the counters of the source's server.
+"""How many rows were updated or deleted in a source that no sync has met, by the counters of the source's server.
 
-Belongs here: of which containers they are of interest, the arithmetic, and the words for people. Does not belong: how a server counts
-(``databases``).
+Belongs here: the arithmetic, and the words for people. Does not belong: how a server counts (``databases``), and of which containers it is
+of interest (``Container.is_watched``).
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.container import Container
 from incremental_assets.core.grammar import Strategy
 
 
@@ -15,10 +15,11 @@ from incremental_assets.core.grammar import Strategy
 class CountedChanges:
     """What the counters of a table said before a sync has read it.
 
-    ``count``: rows that were updated or deleted. ``table``: the table that they are of. ``since``: since when they are counted, in seconds
-    since 1970 UTC; after a reset or a crash they begin anew. ``missed``: how many of them no sync has met since all rows were read.
-    ``new``: how many of ``missed`` the read that is under way may meet; 0 once it has ended. ``is_one``: it is one counter, which begins
-    anew if it has fallen, and no sum over parts of the table, of which one may be gone with its counter.
+    ``count``: rows that were updated or deleted; of an upsert, which meets updates, those that were deleted. ``table``: the table that they
+    are of, and which of the two is counted. ``since``: since when they are counted, in seconds since 1970 UTC; after a reset or a crash
+    they begin anew. ``missed``: how many of them no sync has met since all rows were read. ``new``: how many of ``missed`` the read that is
+    under way may meet; 0 once it has ended. ``is_one``: it is one counter, which begins anew if it has fallen, and no sum over parts of the
+    table, of which one may be gone with its counter.
     """
 
     count: int
@@ -36,7 +37,7 @@ class CountedChanges:
         return [self.count, self.table, self.since, self.missed]
 
     def missed_by(self, now: "CountedChanges | None") -> int:
-        """How many changes append has not met when the counters say ``now``."""
+        """How many changes no sync has met when the counters say ``now``."""
         return self.missed + self._new_in(now)
 
     def read_again(self, now: "CountedChanges | None") -> "CountedChanges":
@@ -58,15 +59,19 @@ class CountedChanges:
         return max(0, now.count - self.count)
 
 
-def is_watched(container: Container) -> bool:
-    """Whether changed rows are of interest: of a table with ``append``, unless its identifier may be NULL, as an update may fill it in."""
-    nullable = {column.name for column in container.columns if not column.not_null}
-    identifier, is_table = container.identifier, container.kind in (Kind.TABLE, Kind.PARTITIONED)
-    return container.strategy is Strategy.APPEND and is_table and identifier is not None and not nullable & set(identifier.columns)
+def counted_of(container: Container, table: str) -> str:
+    """What is counted, for ``CountedChanges.table``: an upsert meets updates, so that only deletions count."""
+    return f"{table} deleted" if container.strategy is Strategy.UPSERT else table
 
 
-def said_of(label: str, missed: int) -> str:
+def said_of(label: str, strategy: Strategy, missed: int) -> str:
     """What a sync says of changes that it has not met."""
+    if strategy is Strategy.UPSERT:
+        return (
+            f"up to {missed:,} rows of the source were deleted below what upsert reads again: the lake may still have them. Write deletes: "
+            f"sweep, and they go; soft, and they are marked; or keep, if they are to stay, which ends this warning. To remove them once: "
+            f"incremental-assets audit {label} --repair"
+        )
     return (
         f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
         f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or "

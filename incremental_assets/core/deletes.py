@@ -20,10 +20,12 @@ MOST_SHARE = 0.05
 
 
 class Deletes(str, Enum):
-    """What happens to rows that the source no longer has. ``SWEEP``: they are deleted. ``SOFT``: they stay, and are marked."""
+    """What happens to rows that the source no longer has. ``SWEEP``: they are deleted. ``SOFT``: they stay, and are marked. ``KEEP``: as
+    without any of these, which is no reason for a warning then."""
 
     SWEEP = "sweep"
     SOFT = "soft"
+    KEEP = "keep"
 
 
 def is_due(swept_at: int | None, every_seconds: int, now: int) -> bool:

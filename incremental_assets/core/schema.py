@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, replace
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.nested_types import added_fields, grown, only_adds_fields
+from incremental_assets.core.spark_types import names_within
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 # Only the order of the numbers counts: an integer type can be widened to one with a higher number.
 _INTEGER_DIGITS = {"smallint": 5, "int": 10, "bigint": 20}
+# What Delta does not accept in a column's name unless column mapping is on, because the names of Parquet columns cannot have it.
+_NEEDS_MAPPING = set(" ,;{}()\n\t=")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,20 @@ def with_comments(columns: Sequence[Column], comments: Mapping[str, str]) -> tup
     return tuple(replace(column, comment=comments.get(column.name.lower(), column.comment) or None) for column in columns)
 
 
+def mapped_names(columns: Sequence[Column]) -> list[str]:
+    """The names of those of these columns that need Delta's column mapping, for their own name or that of a part."""
+    return [column.name for column in columns if any(_NEEDS_MAPPING & set(name) for name in (column.name, *names_within(column.type)))]
+
+
+def said_of_mapped(names: Sequence[str]) -> str:
+    """What to say where the names of columns need column mapping."""
+    return (
+        f"names of columns have a blank, or one of ,;{{}}()= ({', '.join(names)}), for which the table has Delta's column mapping: Spark "
+        f"reads it, pandas finds no values in it, and show, polars and DuckDB refuse it. exclude_columns leaves such columns out; a view "
+        f"of the source can give them other names"
+    )
+
+
 @dataclass(frozen=True)
 class Evolution:
     """The changes that a Delta table needs before rows with the wanted columns can be written. It is true if there are any.
@@ -41,6 +58,7 @@ class Evolution:
     ``add``: columns to add. ``widen``: columns to widen, each as it is and as it will be. ``grow``: likewise, columns whose structs get
     further fields. ``rewrite``: likewise, columns that become text, or a nested type of wider parts, for which the table has to be
     rewritten. ``dropped``: columns that the source no longer has; they stay in the table and are NULL in rows written from now on.
+    ``mapped``: the names of columns for which the table has column mapping, where it had none before.
     """
 
     add: tuple[Column, ...] = ()
@@ -48,6 +66,7 @@ class Evolution:
     dropped: tuple[Column, ...] = ()
     grow: tuple[tuple[Column, Column], ...] = ()
     rewrite: tuple[tuple[Column, Column], ...] = ()
+    mapped: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.add or self.widen or self.grow or self.rewrite)
@@ -63,6 +82,8 @@ class Evolution:
             found.append(f"column {new.name} was {old.type} and is {new.type} now, for which the table was rewritten; no value was lost")
         if self.widen:
             found.append("readers of the table now need Delta's type widening, which delta-rs does not have")
+        if self.mapped:
+            found.append(said_of_mapped(self.mapped))
         if self.dropped:
             found.append(f"no longer in the source, NULL from now on: {', '.join(column.name for column in self.dropped)}")
         return found

@@ -168,7 +168,7 @@ class TableState:
     ``unplaced``: how many rows of the source the last sync has left out, as no window holds them (``databases.unplaced``), and the YAML's
     ``where:`` then. ``data_commit``: the id of the commit ``data_version``, which tells it from another one of that number; None if there
     is none, or if an earlier version wrote the state. ``changes``: what the source's counters said of updated and deleted rows, of a
-    container with ``append``; None if the source does not count, or if an earlier version wrote the state.
+    container that is watched (``Container.is_watched``); None if the source does not count, or if an earlier version wrote the state.
     """
 
     identifier: str

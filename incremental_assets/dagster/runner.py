@@ -74,7 +74,7 @@ class SyncOptions:
             if self.mode is Mode.INCREMENTAL:
                 raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
             return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
-        sweep = self.sweep and container.options.deletes is not None
+        sweep = self.sweep and container.options.sweeps
         return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty, sweep=sweep)
 
 

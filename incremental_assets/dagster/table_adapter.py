@@ -151,8 +151,9 @@ class TableAdapter:
             if not is_audited_here(table, plan.in_lake, partitions, request.audit):
                 scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
+            counted = plan.changes  # in a snapshot, they are not asked for
             with reader.snapshot():
-                plan = self._made(instance, container, reader, table, partitions, request, event)
+                plan = replace(self._made(instance, container, reader, table, partitions, request, event), changes=counted)
                 if plan.action is Action.SKIP:
                     rows, now = _rows_now(definition, reader, plan)
                     most = definition.settings.rows_a_window

@@ -12,7 +12,6 @@ from dataclasses import replace
 from incremental_assets.core.comparison import Comparison, RowScope
 from incremental_assets.core.container import Container
 from incremental_assets.core.counted_changes import CountedChanges
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, AuditRequest
 from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, windows_of_values
@@ -81,7 +80,7 @@ def _changes_after(plan: TablePlan, container: Container, now: CountedChanges | 
 
     What a refresh of chosen partitions meets may have been changed before anything was counted, so that it takes nothing off.
     """
-    if container.strategy is not Strategy.APPEND:
+    if not container.is_watched:
         return None
     if before.changes is None or plan.reports_whole:
         return now

@@ -101,7 +101,8 @@ class TablePlan(Plan):
     @property
     def missed(self) -> int:
         state = self.confirmed or self.state
-        return state.changes.missed_by(self.changes) if state is not None and state.changes is not None else 0
+        counted = state.changes if state is not None and self.container.is_watched else None
+        return 0 if counted is None else counted.missed_by(self.changes)
 
     @property
     def requested(self) -> str:
@@ -158,7 +159,7 @@ def make_plan(
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
-    if request.sweep and (container.options.deletes is None or request.mode is Mode.REFRESH or request.reset):
+    if request.sweep and (not container.options.sweeps or request.mode is Mode.REFRESH or request.reset):
         raise ConfigurationError(
             f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
             f"YAML. Use the mode incremental, and add deletes where it is missing."
@@ -264,7 +265,7 @@ def make_plan(
         reason = "; ".join([reason, *cut_otherwise(container, request, state)])
         learned = with_relation(container, relation, state, table, learned)
         learned = with_commit(state, table, with_point(source, state, table, learned))
-        reason += f"; {missed_changes(container.label, common.missed)}" if common.missed else ""
+        reason += f"; {missed_changes(container.label, container.strategy, common.missed)}" if common.missed else ""
         return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty or common.missed > 0)
     return plan(Action.SYNC, reads, (lag_window,), nulls)
 
@@ -282,7 +283,7 @@ def with_point(source: SourceDatabase, state: TableState | None, table: LakeTabl
 
 def _sweeps(container: Container, state: TableState | None, request: Request) -> str | None:
     """Why the sync compares all keys with those of the source; None if it does not."""
-    if container.options.deletes is None or state is None:
+    if not container.options.sweeps or state is None:
         return None
     if request.sweep:
         return "looks for deleted rows, as asked by --sweep"

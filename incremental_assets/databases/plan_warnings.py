@@ -6,8 +6,8 @@ Belongs here: when there is a warning, and its words. Does not belong: the lag's
 from pathlib import Path
 
 from incremental_assets.core.container import Container, HoldBack, Kind
-from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Server, SourceDatabase
@@ -54,9 +54,10 @@ def not_told(container: Container, server: Server) -> list[str]:
             "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
             f"cover the longest of them (now {container.lag})"
         )
-    if server.why_unwatched and is_watched(container):
+    if server.why_unwatched and container.is_watched:
+        changed = "deleted" if container.strategy is Strategy.UPSERT else "updated or deleted"
         warnings.append(
-            f"rows that are updated or deleted below what append reads again are found by an audit alone: {server.why_unwatched}"
+            f"rows that are {changed} below what {container.strategy.value} reads again are found by an audit alone: {server.why_unwatched}"
         )
     return warnings
 

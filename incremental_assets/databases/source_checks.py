@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 
 from incremental_assets.core.comparison import RowScope
-from incremental_assets.core.container import Arrays, Container, Inherited, OnNull, SourceTable
+from incremental_assets.core.container import NO_IDENTIFIER, Arrays, Container, Inherited, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
@@ -105,7 +105,7 @@ def check_merge_key(container: Container, source: SourceDatabase, scope: RowScop
 
 def unfound_respellings(container: Container, source: SourceDatabase) -> list[str]:
     """What to say at a load of an upsert whose key may be written otherwise without anything that tells it: the log and sweeps do."""
-    if container.strategy is not Strategy.UPSERT or container.is_captured or container.options.deletes is not None:
+    if container.strategy is not Strategy.UPSERT or container.is_captured or container.options.sweeps:
         return []
     loose = source.loose_key()
     if not loose:
@@ -147,8 +147,10 @@ def check_readable(container: Container) -> None:
 
 
 def read_otherwise(container: Container, state: TableState) -> str | None:
-    """Why the table in the lake has rows of other tables than a read returns now, or values that are filled up to another length; None if
-    it has the same ones."""
+    """Why the table in the lake has rows of other tables than a read returns now, values that are filled up to another length, or no
+    watermark as it was synced whole; None if it is as a read of some rows expects it."""
+    if state.identifier == NO_IDENTIFIER and container.identifier is not None:
+        return f"it was synced whole until now, and its identifier {'/'.join(container.identifier.columns)} is new"
     longer = padded_otherwise(container, state)
     if longer is not None:
         return longer

@@ -6,12 +6,12 @@ text (``core.watermark``), and what a sync stores (``next_state``).
 
 from dataclasses import replace
 
-from incremental_assets.core.container import Container, WhenRecreated
+from incremental_assets.core.container import NO_IDENTIFIER, Container, WhenRecreated
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import RebuildNeeded
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import canonical_name
-from incremental_assets.core.plan import Request
+from incremental_assets.core.plan import Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.source import Relation, SourceDatabase
 from incremental_assets.delta.properties import is_set_without_spark
@@ -64,7 +64,13 @@ def checked_state(
     expect_owner(proving or container, table, head)
     if request.reset:
         return head.state(container) if _fits(head, container) else None
-    if not _fits(head, container):
+    is_first = head.signature() == NO_IDENTIFIER and container.identifier is not None and proving is None
+    if is_first and request.mode is Mode.REFRESH and request.keys is not None:
+        raise RebuildNeeded(
+            f"{container.label}: it was synced whole until now, and its identifier is new, so that the next sync loads all of it, and only "
+            f"then single partitions can be refreshed; nothing was written. Sync it: incremental-assets sync {container.label}"
+        )
+    if not is_first and not _fits(head, container):
         was = head.signature()
         raise RebuildNeeded(_rebuild(container, f"its identifier was {was} and is {container.signature}"))
     state = head.state(container)
@@ -73,11 +79,13 @@ def checked_state(
     other = another_source(container, head, source.server.source)
     if other is not None and proving is None:
         raise RebuildNeeded(f"{_rebuild(container, other)}. {_ADOPT} {container.label}")
-    refuses = container.when_recreated is WhenRecreated.REFUSE and proving is None
+    refuses = container.when_recreated is WhenRecreated.REFUSE and proving is None and not is_first
     if refuses and is_another(state, relation) and relation != proved:
         raise recreated_refusal(container, f"{ANOTHER}, so that its rows below the watermark are unknown")
     if container.is_captured and state.capture is None:
         return state  # it is loaded anew, whatever its strategy and key were
+    if is_first:
+        return state  # as well: ``source_checks.read_otherwise``
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
     check_key(container, state)

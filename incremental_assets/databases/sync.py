@@ -18,7 +18,6 @@ from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.counted_changes import said_of as missed_changes
 from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, SourceError
-from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.schema import with_comments
@@ -58,8 +57,6 @@ from incremental_assets.delta.write_batch import AllRows, InWindows, WriteBatch,
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-"""The metadata key of the number of changes in the source that append has not met. It is there if there are any."""
 
 
 class TableSync(ContainerSync):
@@ -154,7 +151,7 @@ class TableSync(ContainerSync):
         """
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
-        if self._base_version is None and container.strategy is Strategy.APPEND:
+        if self._base_version is None and container.is_watched:
             self._counted = source.relation().changes  # the plan has not asked for them, as there was no table to compare with
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if plan.by_partition:
@@ -265,7 +262,7 @@ class TableSync(ContainerSync):
         if fresh or not before.loaded:
             before = replace(before, text_columns=self._columns_as_text())
             self.result.messages += unfound_respellings(container, self._source)
-            if container.options.deletes and not self._in_pieces:
+            if container.options.sweeps and not self._in_pieces:
                 # A table that one snapshot has filled has no other keys than the source.
                 before = replace(before, swept_at=time.time_ns() // 1000)
         self.result.warnings += unknown_policies(container, self._source, before)
@@ -407,12 +404,12 @@ class TableSync(ContainerSync):
         return confirmed_by(found, asked, state, self.partitions, state.changes)
 
     def _note_missed(self) -> None:
-        """Warns of changes in the source that append has not met, after the last commit."""
+        """Warns of changes in the source that no sync has met, after the last commit."""
         changes = self._state.changes if self._state is not None and self._is_last else None
         missed = changes.missed if changes is not None else 0
         if missed:
             self.result.more[MISSED_CHANGES] = missed
-            self.result.warnings.append(missed_changes(self._container.label, missed))
+            self.result.warnings.append(missed_changes(self._container.label, self._container.strategy, missed))
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
+from incremental_assets.core.schema import mapped_names
 from incremental_assets.delta.engine import why_spark_writes
-from incremental_assets.delta.evolve import MAPPING, VECTORS, are_mapped, assignments, column_sql
+from incremental_assets.delta.evolve import MAPPING, VECTORS, assignments, column_sql
 from incremental_assets.delta.log import commit_info, write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, schema_string
 from incremental_assets.delta.store import folder_at
@@ -64,7 +65,7 @@ def _properties(write_batch: WriteBatch, state: str) -> dict[str, str]:
         STATE_PROPERTY: state,
         VECTORS: str(_has_vectors(write_batch)).lower(),
     }
-    return properties | (MAPPING if are_mapped(write_batch.columns) else {})
+    return properties | (MAPPING if mapped_names(write_batch.columns) else {})
 
 
 def _has_vectors(write_batch: WriteBatch) -> bool:

@@ -14,8 +14,7 @@ from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.nested_types import added_fields
-from incremental_assets.core.schema import Column, Evolution
-from incremental_assets.core.spark_types import names_within
+from incremental_assets.core.schema import Column, Evolution, mapped_names
 from incremental_assets.delta.engine import why_spark_writes
 from incremental_assets.delta.log import write_version
 from incremental_assets.delta.log_schema import NTZ, are_plain, declared
@@ -24,11 +23,6 @@ from incremental_assets.delta.table import Head, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-_NEEDS_MAPPING = set(" ,;{}()\n\t=")
-"""Characters that Delta does not accept in a column's name unless column mapping is on, because the names of Parquet columns cannot have
-them."""
-
 
 VECTORS = "delta.enableDeletionVectors"
 """The property of a table in whose files rows may be marked as deleted."""
@@ -65,8 +59,7 @@ def evolve_table(
 
 def _add_here(table: LakeTable, head: Head, added: Sequence[Column]) -> bool:
     """Adds columns by a commit without rows, which takes milliseconds. Returns False if nothing was done and Spark has to do it."""
-    mapped = head.properties.get("delta.columnMapping.mode", "none") != "none"
-    if mapped or not are_plain(added) or any(NTZ in c.type for c in added):
+    if head.is_mapped or not are_plain(added) or any(NTZ in c.type for c in added):
         return False
     delta = metadata_opened(table)
     if delta is None or delta.version() != head.version:
@@ -91,7 +84,7 @@ def _place(head: Head, evolution: Evolution, number: int) -> str:
 
 def allow_names(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:
     """Switches on column mapping by name, if one of these columns needs it and the table does not have it yet."""
-    if are_mapped(columns) and head.properties.get("delta.columnMapping.mode", "none") == "none":
+    if mapped_names(columns) and not head.is_mapped:
         spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({assignments(MAPPING)})")
 
 
@@ -110,11 +103,6 @@ def allow_vectors(spark: "Callable[[], SparkSession]", table: LakeTable, head: H
         return False
     spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({assignments({VECTORS: 'true'})})")
     return True
-
-
-def are_mapped(columns: Sequence[Column]) -> bool:
-    """Whether the names of these columns need column mapping."""
-    return any(_NEEDS_MAPPING & set(name) for column in columns for name in (column.name, *names_within(column.type)))
 
 
 def column_sql(column: Column) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.own_write import OwnWrite, WriteMode
-from incremental_assets.core.schema import Evolution
-from incremental_assets.delta.evolve import MAPPING, allow_names, allow_types, are_mapped, evolve_table
+from incremental_assets.core.schema import Evolution, mapped_names
+from incremental_assets.delta.evolve import MAPPING, allow_names, allow_types, evolve_table
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.merge import run_merge
 from incremental_assets.delta.own_frames import FittedFrame, Partitioned, expect_keys, outside, refused_outside
@@ -177,7 +177,7 @@ def _writer(table: LakeTable, head: Head | None, write: FrameWrite, rows: "DataF
     writer = rows.write.format("delta").option("userMetadata", json.dumps(write.commit_metadata))
     if head is not None:
         _allow_columns(table, head, write)
-    elif are_mapped(write.fitted.columns):
+    elif mapped_names(write.fitted.columns):
         writer = writer.options(**MAPPING)
     return writer
 

@@ -21,6 +21,7 @@ LOG_SECONDS = 5.0
 class Phase(str, Enum):
     """What a sync is doing."""
 
+    STARTS = "starts Spark"
     READS = "reads and writes"
     COUNTS = "counts rows and logs events"
 
@@ -30,7 +31,8 @@ class Progress:
     """How far the sync of a container is.
 
     ``rows``: read so far, of ``expected``, both about: of a batch that Spark reads, it is the share of its tasks that are done.
-    ``seconds``: since the first batch began.
+    ``seconds``: from the beginning of the first batch to when this was known, without those in which Spark was started. ``waited``: since
+    then.
     """
 
     container: str
@@ -38,13 +40,7 @@ class Progress:
     rows: int = 0
     expected: int = 0
     seconds: float = 0.0
-
-    def after(self, seconds: float) -> "Progress":
-        """What is supposed so many seconds later: as many rows a second as before, if more of them are expected."""
-        if not self.rows or self.phase is not Phase.READS:
-            return replace(self, seconds=self.seconds + seconds)
-        rows = self.rows + int(self.rows / self.seconds * seconds) if self.seconds else self.rows
-        return replace(self, rows=max(self.rows, min(rows, self.expected)), seconds=self.seconds + seconds)
+    waited: float = 0.0
 
     def text(self) -> str:
         """One line for people, without the container."""
@@ -57,9 +53,9 @@ class Progress:
         if pace >= 1:
             words.append(f"{pace:,.0f} rows a second")
             if self.expected > self.rows:
-                words.append(f"about {(self.expected - self.rows) / pace:.0f} s left")
+                words.append(f"about {max((self.expected - self.rows) / pace - self.waited, 0):.0f} s left")
         else:
-            words.append(f"{self.seconds:.0f} s")
+            words.append(f"{self.seconds + self.waited:.0f} s")
         return ", ".join(words)
 
 
@@ -118,6 +114,19 @@ class RunProgress:
         self._now = Progress(container, Phase.READS, 0, expected or 0)
         show(container, self._now)
 
+    @contextlib.contextmanager
+    def starts_spark(self) -> Iterator[None]:
+        """Within the block, a server is started, which takes seconds, and minutes where it is fetched first."""
+        began = time.monotonic()
+        if self._now is not None:
+            show(self._now.container, Progress(self._now.container, Phase.STARTS))
+        try:
+            yield
+        finally:
+            self._started += time.monotonic() - began
+            if self._now is not None:
+                show(self._now.container, self._now)
+
     def reads(self, expected: int) -> None:
         """A batch of about so many rows is being read and written."""
         self._batch, self._read = expected, 0
@@ -159,8 +168,10 @@ class RunProgress:
         self._write(f"{self._now.container}: {self._now.text()}")
 
     def _report(self, rows: int) -> None:
+        """Of a batch that this process has read, Spark writes the files, and its tasks count from nothing again: what was said stays."""
         if self._now is None:
             return
+        rows = max(rows, self._now.rows) if self._now.phase is Phase.READS else rows
         expected = self._expected if self._expected is not None else self._committed + self._batch
         self._now = replace(self._now, rows=rows, expected=expected, seconds=time.monotonic() - self._started)
         show(self._now.container, self._now)

@@ -20,7 +20,7 @@ NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/ide
 HELD_BACK_BY = "watermark/held_back_by"
 """The metadata key of the open transactions that hold the watermark back; it is there if there are any."""
 MISSED_CHANGES = "sync/missed_changes"
-"""The metadata key of how many changed rows of the source append has not met; it is there if there are any."""
+"""The metadata key of how many changed rows of the source no sync has met; it is there if there are any."""
 LSN = "capture/lsn"
 """The metadata key of the position in the source's log up to which the table has everything."""
 VERSION = "sync/delta_version"

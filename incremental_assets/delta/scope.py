@@ -93,9 +93,10 @@ class LakeScope:
 
     def _session(self, stack: contextlib.ExitStack, state_dir: Path) -> "SparkSession":
         """Opens a session, which is closed with the stack."""
-        from incremental_assets.spark.session import open_session
+        from incremental_assets.spark.session import is_running, open_session
 
-        return stack.enter_context(open_session(state_dir, name=self._name, on_progress=self.progress.tasks))
+        with contextlib.nullcontext() if is_running(state_dir) else self.progress.starts_spark():
+            return stack.enter_context(open_session(state_dir, name=self._name, on_progress=self.progress.tasks))
 
     def close_assets_spark(self) -> None:
         """Closes that session. The next use opens another one."""

@@ -65,6 +65,11 @@ class Head:
     table_id: str = ""
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the table has column mapping: its files have other names of columns than the table."""
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
+    @property
     def owner(self) -> str | None:
         """The label of the container that the table belongs to; None if the table was not made by this product."""
         return self.properties.get(CONTAINER_PROPERTY)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from incremental_assets.core.schema import Evolution, plan_evolution
+from incremental_assets.core.schema import Evolution, mapped_names, plan_evolution
 from incremental_assets.delta.as_text import rewrite
 from incremental_assets.delta.choose import Writing, choose, first_that_can
 from incremental_assets.delta.commit_files import checkpoint_if_due
@@ -53,7 +53,10 @@ def commit(
         raise moved(container.label, table, "nothing was written")
     spark = functools.cache(lambda: _session(session, table, write_batch))
     with lake_errors(container.label, table.url):
+        had = head is not None and head.is_mapped
         head, evolution = _prepare(spark, table, head, write_batch)
+        if head.is_mapped and not had:
+            evolution = replace(evolution, mapped=tuple(mapped_names(write_batch.columns)))
         writing = Writing(spark, table, head, write_batch, log, report)
         outcome = first_that_can(container.label, choose(write_batch, head), writing)
         is_written, by_spark = outcome.data_version > head.version, outcome.by is By.SPARK

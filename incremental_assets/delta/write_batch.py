@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
@@ -280,5 +281,6 @@ class WriteResult:
 
     def named_in(self, state: TableState) -> TableState:
         """The state of a table whose rows this commit has left."""
-        changes = state.changes.met((self.rows_updated or 0) + (self.rows_deleted or 0)) if state.changes is not None else None
+        met = (self.rows_deleted or 0) + (0 if state.strategy == Strategy.UPSERT.value else self.rows_updated or 0)
+        changes = state.changes.met(met) if state.changes is not None else None
         return replace(state, data_version=self.data_version, data_commit=self.data_commit, changes=changes)

@@ -108,8 +108,7 @@ def exported_table(definition: ContainerDefinition, table: LakeTable) -> Exporte
 def _hidden(head: Head, features: Sequence[str]) -> tuple[str, ...]:
     """What the table has that plain readers of Parquet do not know. A feature that is not used yet may be used by the next sync."""
     vectors = head.properties.get("delta.enableDeletionVectors", "false").lower() == "true" or "deletionVectors" in features
-    mapped = head.properties.get("delta.columnMapping.mode", "none") != "none"
-    return (*((_VECTORS,) if vectors else ()), *((_MAPPED,) if mapped else ()))
+    return (*((_VECTORS,) if vectors else ()), *((_MAPPED,) if head.is_mapped else ()))
 
 
 def _relative(uri: str, address: str) -> str:

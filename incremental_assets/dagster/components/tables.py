@@ -110,7 +110,7 @@ class ContainerEntry(QualityEntry):
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
     metadata: MetadataEntry | None = Field(default=None, description="documents after syncs, instead of those of the datastore")
-    deletes: Deletes | None = Field(default=None, description="sweep: rows that the source has deleted are; soft: they are marked")
+    deletes: Deletes | None = Field(default=None, description="of rows that the source has deleted: sweep, soft (marks them), or keep")
     deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
     max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
     capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
@@ -305,7 +305,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
 
 def _deletes(label: str, entry: ContainerEntry) -> dict[str, Any]:
     """The options of one entry that are about deleted rows. ``label``: the container's name, for messages. Raises ConfigurationError."""
-    if entry.deletes is None and (entry.deletes_every is not None or entry.max_deleted_share is not None):
+    if entry.deletes in (None, Deletes.KEEP) and (entry.deletes_every is not None or entry.max_deleted_share is not None):
         raise ConfigurationError(f"{label}: deletes_every and max_deleted_share belong to deletes: sweep or deletes: soft; add it.")
     every = checked_duration(label, "deletes_every", entry.deletes_every)
     share = MOST_SHARE if entry.max_deleted_share is None else entry.max_deleted_share

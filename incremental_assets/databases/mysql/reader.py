@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from incremental_assets.core.container import Identifier, Kind, SourceTable
-from incremental_assets.core.counted_changes import CountedChanges, is_watched
+from incremental_assets.core.counted_changes import CountedChanges, counted_of
 from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
@@ -46,7 +47,7 @@ _INNODB_ID = (
 # Both times are of the statement's begin, so that their difference is exactly when the server was started. A table that nobody has used
 # since then has no row.
 _COUNTED = (
-    "select coalesce(max(c.count_update + c.count_delete), 0), cast(max(unix_timestamp() - s.variable_value) as signed)"
+    "select coalesce(max({}), 0), cast(max(unix_timestamp() - s.variable_value) as signed)"
     f" from {{}}_schema.global_status s left join {COUNTERS} c"
     " on c.object_type = 'TABLE' and c.object_schema = %s and c.object_name = %s where s.variable_name = 'uptime'"
 )
@@ -84,10 +85,12 @@ class MySQLReader(MySQLSession):
 
     def _changes(self, place: tuple[str, str]) -> CountedChanges | None:
         """What the server has counted; None if it is not of interest, or not told."""
-        if not is_watched(self.container) or self.server.why_unwatched:
+        if not self.container.is_watched or self.server.why_unwatched:
             return None
-        count, since = self.rows(_COUNTED.format("information" if self.live.is_mariadb else "performance"), place)[0]
-        return CountedChanges(int(count or 0), f"{self.server.source}/{self.container.name}", int(since or 0), is_one=True)
+        counted = "c.count_delete" if self.container.strategy is Strategy.UPSERT else "c.count_update + c.count_delete"
+        count, since = self.rows(_COUNTED.format(counted, "information" if self.live.is_mariadb else "performance"), place)[0]
+        table = counted_of(self.container, f"{self.server.source}/{self.container.name}")
+        return CountedChanges(int(count or 0), table, int(since or 0), is_one=True)
 
     def point(self) -> None:
         """None: the fingerprint is made of the rows' values, so that rows of another history are others to it, too."""

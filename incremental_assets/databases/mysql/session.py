@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.container import Container, Kind
-from incremental_assets.core.counted_changes import is_watched
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.held_session import HeldSession
@@ -61,7 +60,7 @@ class MySQLSession(HeldSession[MySQLConnection]):
         return self._server
 
     def _why_unwatched(self, is_replica: bool, is_counted: bool) -> str:
-        if not is_watched(self.container):
+        if not self.container.is_watched:
             return ""
         if is_replica:
             return "a replica, or a node of a cluster, does not count those of others"

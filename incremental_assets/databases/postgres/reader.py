@@ -12,9 +12,10 @@ from typing import Any
 from psycopg import sql
 
 from incremental_assets.core.container import Identifier, Inherited, Kind, SourceTable
-from incremental_assets.core.counted_changes import CountedChanges, is_watched
+from incremental_assets.core.counted_changes import CountedChanges, counted_of
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import SourceError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.history import HistoryPoint
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, ask
@@ -55,7 +56,8 @@ _COUNTED = f"""{_RELATION}, (
   with recursive parts as (
     select %(r)s::regclass::oid as oid union select i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid
   )
-  select sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint from parts where not pg_is_in_recovery()
+  select sum(case when %(u)s then pg_stat_get_tuples_updated(oid) else 0 end + pg_stat_get_tuples_deleted(oid))::bigint from parts
+  where not pg_is_in_recovery()
 ), coalesce(({COUNTED_SINCE}), 0)
 """
 # Of a type that is made of others, all of them count. A modifier gives numbers one scale, in arrays, too.
@@ -117,15 +119,16 @@ class PostgresReader(PostgresSession):
         oid, numbers, *counted = self._relation()
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
             return Relation(None, numbers or {})
-        changes = None if not counted or counted[0] is None else CountedChanges(counted[0], oid, counted[1])
+        changes = None if not counted or counted[0] is None else CountedChanges(counted[0], counted_of(self.container, oid), counted[1])
         return Relation(oid, numbers or {}, changes=changes)
 
     def _relation(self) -> Sequence[Any]:
         """The row of ``_COUNTED``, or of ``_RELATION`` where the changes are not of interest or not counted."""
-        if is_watched(self.container) and self._tells_changes and self.snapshot_id is None:
+        if self.container.is_watched and self._tells_changes and self.snapshot_id is None:
             with self._errors():
                 try:
-                    return ask(self._live(), _COUNTED, {"r": self._regclass()})[0]
+                    updates = self.container.strategy is Strategy.APPEND
+                    return ask(self._live(), _COUNTED, {"r": self._regclass(), "u": updates})[0]
                 except REFUSED:
                     self._tells_changes = False  # it is no PostgreSQL, or not all of it
         return self._row(_RELATION, {"r": self._regclass()})
