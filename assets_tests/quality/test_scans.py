@@ -323,7 +323,7 @@ def test_rows_that_move_to_another_partition_keep_their_anomalies(project: MakeP
     made.one("orders")
     seven, eight, nine = (("not_null_customer", '{"id":"7"}'), ("not_null_customer", '{"id":"8"}'), ("not_null_updated_at", '{"id":"9"}'))
     assert anomalies(made) == {seven: "active", eight: "active", nine: "active"}
-    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 rows break it, e.g. updated_at = NULL (id 9)"
+    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 row breaks it, e.g. updated_at = NULL (id 9)"
     made.execute("update orders set customer = 1, updated_at = '2026-04-02' where id = 7")
     made.execute("update orders set updated_at = '2026-04-02' where id in (8, 9)")
     line = made.one("orders")

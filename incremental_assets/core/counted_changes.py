@@ -6,6 +6,8 @@ Belongs here: the arithmetic, and the words for people. Does not belong: how a s
 from dataclasses import dataclass, replace
 from typing import Any
 
+from incremental_assets.core.shown_text import counted
+
 
 @dataclass(frozen=True)
 class CountedChanges:
@@ -53,7 +55,8 @@ class CountedChanges:
 def said_of(label: str, missed: int) -> str:
     """What a sync says of changes that it has not met."""
     return (
-        f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
-        f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or "
+        f"up to {counted(missed, 'row of the source was', 'rows of the source were')} updated or deleted below what append "
+        f"reads again: the lake may have their old values. Compare and mend them: incremental-assets audit {label} --repair. A whole "
+        f"audit that finds nothing, or "
         f"sync {label} --mode refresh, ends this warning. If rows are changed regularly, use upsert"
     )

@@ -20,6 +20,7 @@ from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.learned import keep_learned
@@ -170,7 +171,7 @@ class TableAdapter:
             )
         reader.container = plan.reading
         expected = reader.estimate(plan.windows, plan.include_nulls)
-        log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
+        log(f"{container.label}: {plan.reason}: {plan.requested}, about {counted(expected, 'row')} by {container.strategy.value}")
         scope.progress.begin(container.label, expected)
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
 
