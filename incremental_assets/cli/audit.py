@@ -66,7 +66,7 @@ def audit(
             else:
                 say(f"{record['container']}: {record['status']}: {record['message']}")
     if not as_json:
-        print_table("audit", records, ("container", "status", "rows", "partitions_checked", "missing", "stale", "surplus", "seconds"))
+        print_table("audit", records, ("container", "status", "missing", "stale", "surplus", "rows", "seconds", "partitions_checked"))
         _print_examples(records)
     wrong = selected.failed or any(record["status"] in ("different", "failed") for record in records)
     raise typer.Exit(1 if wrong else 0)

@@ -258,7 +258,7 @@ def watermarks(
         for record in records:
             out(record)
     else:
-        columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
+        columns = ("container", "column", "new", "previous", "rows", "completed_at", "run_id")
         more = ("lsn", "lag_bytes", "lag_seconds") if any(record["lsn"] is not None for record in records) else ()
         needed = ("refresh_needed",) if any(record["refresh_needed"] for record in records) else ()
         print_table("watermarks", records, (*columns, *more, *needed))

@@ -37,7 +37,8 @@ def scan(
     incremental: Annotated[
         bool,
         typer.Option(
-            "--incremental", help="Only what is new since the last scan, or above a threshold; a container without identifier is refused."
+            "--incremental",
+            help="Only what is new since the last scan, or above a threshold; a container without identifier is refused.",
         ),
     ] = False,
     greater_than_time: AfterTime = None,
@@ -99,7 +100,7 @@ def profile(
     options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
     records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, profile_lines)
     if not as_json:
-        print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))
+        print_table("profile", records, ("container", "status", "page", "rows_profiled", "partitions"))
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
 
 
@@ -243,5 +244,5 @@ def anomalies(
         print_table(
             "anomalies",
             records,
-            ("id", "container", "rule", "partition", "key", "value", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
+            ("id", "container", "rule", "state", "severity", "value", "rows", "key", "partition", "comment", "first_seen", "changed_by"),
         )

@@ -16,7 +16,7 @@ from incremental_assets.cli.app import Json, Project, Selection, Tags, app, ente
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 from incremental_assets.core.errors import ConfigurationError
 
-_COLUMNS = ("container", "result", "synced", "looked at", "watermark", "newest row", "open", "audit", "next")
+_COLUMNS = ("container", "result", "open", "synced", "looked at", "watermark", "audit", "next", "newest row")
 
 
 @app.command(
@@ -39,10 +39,10 @@ def status(
 ) -> None:
     """Show how each container is: its last sync, how far it is behind, watermark, open anomalies, last audit, and next tick.
 
-    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is the age of the
-    watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the
-    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on, and one which
-    new tables are not synced.
+    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is
+    the age of the watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how
+    long. Neither the sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched
+    on, and one which new tables are not synced.
     """
     from incremental_assets.dagster.alerts.new_tables import new_tables_line
     from incremental_assets.dagster.current_problems import missing_daemon
@@ -124,8 +124,8 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
 
 
 def screen_of(records: list[dict[str, Any]]) -> Records:
-    """The records as a table that fits a terminal of 100 columns, unless a name is long."""
-    return as_table("status", map(_row, records), _COLUMNS, narrow=True)
+    """The records as a table."""
+    return as_table("status", map(_row, records), _COLUMNS)
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return {
         **record,
         "synced": None if record["age_seconds"] is None else _span(record["age_seconds"]),
-        "looked at": None if record["lag_seconds"] is None else f"{_span(record['lag_seconds'])} ago",
+        "looked at": None if record["lag_seconds"] is None else _span(record["lag_seconds"]),
         "watermark": record["watermark"] if isinstance(record["watermark"], int) else (record["watermark"] or "")[:16],
         "newest row": None if record["newest_row_age_seconds"] is None else _span(record["newest_row_age_seconds"]),
         "open": record["open_anomalies"] or None,
