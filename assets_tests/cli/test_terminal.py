@@ -19,7 +19,7 @@ from rich.console import Console
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
-from incremental_assets.cli.terminal import as_table, print_syncs, print_table
+from incremental_assets.cli.terminal import as_table, print_catalog, print_syncs, print_table
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.web.serve import serve
 
@@ -158,6 +158,22 @@ def test_each_command_shows_examples_that_fit_80_columns() -> None:
         for line in lines:
             assert line.startswith(f"incremental-assets {name}") and "  # " in line and len(line) <= 78, line
         assert command.rich_help_panel, "it is in one of the groups"
+
+
+LARGE = {
+    **dict.fromkeys(("identifier", "partition_by", "trouble", "missing_since", "not_synced", "change", "glob", "safety_lag_is_auto")),
+    "container": ARCHIVE, "status": "present", "strategy": "snapshot", "row_security": "refuse", "left_out": [],
+    "proposal": {"outgrown": True, "entry": "{table: public.maintenance_events_archive}", "why": ["an index leads with at"]},
+}  # fmt: skip
+
+
+def test_advice_is_printed_where_reasons_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that a new user sees is a line for each table; entries and reasons are in the YAML that `add` has written."""
+    print_catalog("rental", [LARGE])
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 3 and not shown.err, shown
+    print_catalog("rental", [LARGE], explain=True)
+    assert "this reads only what is new: {table: public.maintenance_events_archive}" in capsys.readouterr().err
 
 
 def test_no_records_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,9 @@ class Records:
     whole: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.rows:
+            yield Segment(f"{self.title}: there is nothing to show.\n")
+            return
         yield Segment(f"{self.title}\n", Style(italic=True))
         shown = self._with_room(options.max_width)
         if shown is None:

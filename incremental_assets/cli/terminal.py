@@ -52,11 +52,7 @@ def print_table(
     title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, cut: str | None = None, whole: bool = False
 ) -> None:
     """Print records as a table on stdout (``as_table``); none, as a sentence."""
-    table = as_table(title, records, columns, cut=cut, whole=whole)
-    if table.rows:
-        show(table)
-    else:
-        line(f"{title}: there is nothing to show.")
+    show(as_table(title, records, columns, cut=cut, whole=whole))
 
 
 def show(records: Records) -> None:
@@ -121,9 +117,6 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     if refused:
         print_table("troubles", refused, ("container", "trouble"))
     for record in records:
-        if record["proposal"] and record["proposal"]["outgrown"]:
-            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
-    for record in records:
         if record["not_synced"]:
             say(f"{record['container']} is {record['not_synced']}. {_how_to_sync(record)}")
     if explain:
@@ -169,6 +162,9 @@ def _print_explained(records: list[dict[str, Any]]) -> None:
     """Print all that a catalog knows of its containers."""
     details = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
     print_table("details", [record for record in records if record["status"] != "pruned"], details, whole=True)
+    for record in records:
+        if record["proposal"] and record["proposal"]["outgrown"]:
+            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))
