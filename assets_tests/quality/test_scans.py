@@ -277,6 +277,19 @@ def test_a_container_without_identifier_is_refused_an_incremental_scan(project: 
     assert line["checks"]["passed"] == 2, "a share of no rows stops what is downstream of an empty table"
 
 
+def test_an_incremental_scan_of_a_datastore_leaves_out_what_has_no_identifier(project: MakeProject) -> None:
+    """One small table that is synced whole would otherwise keep all others from being looked at. Who names it is told why it is not."""
+    made = project(incremental=["public.orders:id:integer"])
+    made.execute("create table orders (id int primary key); create table region (id int primary key)")
+    made.write()
+    made.cli("catalog", "shop")
+    _, lines, said = made.cli("profile", "shop", "--incremental", "--json", spark=False)
+    assert [line["container"] for line in lines] == ["shop/orders"]
+    assert "left out, as they have no identifier and --incremental goes by it: shop/region" in said
+    _, lines, said = made.cli("profile", "shop", "shop/region", "--incremental", check=2, spark=False)
+    assert not lines and "shop/region: incremental field not configured" in said
+
+
 def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad rows must not travel on; and it must be told of which partitions they are."""
     blocking = [{**CHECKS[1], "blocking": True}]
