@@ -15,8 +15,9 @@ from incremental_assets.catalog.definition import is_outgrown
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.shown_text import counted
 
-_COLUMNS = ("container", "result", "open", "synced", "looked at", "watermark", "audit", "next", "newest row")
+_COLUMNS = ("container", "result", "broken", "open", "synced", "looked at", "watermark", "audit", "next", "newest row")
 
 
 @app.command(
@@ -39,7 +40,8 @@ def status(
 ) -> None:
     """Show how each container is: its last sync, how far it is behind, watermark, open anomalies, last audit, and next tick.
 
-    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is
+    ``broken`` is the number of rules of severity error that rows in the lake break, also where the sync has succeeded; ``open`` is that of
+    all open anomalies. ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is
     the age of the watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how
     long. Neither the sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched
     on, and one which new tables are not synced.
@@ -136,6 +138,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "looked at": None if record["lag_seconds"] is None else _span(record["lag_seconds"]),
         "watermark": record["watermark"] if isinstance(record["watermark"], int) else (record["watermark"] or "")[:16],
         "newest row": None if record["newest_row_age_seconds"] is None else _span(record["newest_row_age_seconds"]),
+        "broken": counted(len(record["broken_rules"]), "rule") if record["broken_rules"] else None,
         "open": record["open_anomalies"] or None,
         "audit": None if record["audited_at"] is None else f"{record['audit']} {_span(_seconds_since(record['audited_at']))}",
         "next": None if record["next_tick"] is None else _span(-_seconds_since(record["next_tick"])),
