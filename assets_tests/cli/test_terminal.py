@@ -19,8 +19,9 @@ from rich.console import Console
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
-from incremental_assets.cli.terminal import as_table, print_catalog, print_syncs, print_table
+from incremental_assets.cli.terminal import as_table, print_catalog, print_syncs, print_table, say_record
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.loggers import warnings_once
 from incremental_assets.dagster.web.serve import serve
 
 MakeProject = Callable[..., Project]
@@ -158,6 +159,28 @@ def test_each_command_shows_examples_that_fit_80_columns() -> None:
         for line in lines:
             assert line.startswith(f"incremental-assets {name}") and "  # " in line and len(line) <= 78, line
         assert command.rich_help_panel, "it is in one of the groups"
+
+
+def test_a_command_says_each_warning_once(project: MakeProject, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repair of five partitions said that an index is missing six times, and what else had happened was hard to find among it."""
+    shop = project(incremental=["public.rides:at:timestamp"], containers={"rides": {"partition_by": "day"}}, safety_lag_seconds="auto")
+    shop.execute("create table rides (id int primary key, at timestamptz not null, km int)")
+    shop.execute(
+        "insert into rides select i, timestamptz '2026-01-01 00:00Z' + i * interval '5 minutes', i from generate_series(1, 11000) i"
+    )
+    shop.execute("analyze rides")
+    with warnings_once():
+        record = shop.one("rides")
+        say_record(record)
+    said = capsys.readouterr().err
+    assert (said.count("leads no index"), said.count("safety_lag is auto")) == (1, 1), said
+    assert "leads no index" in record["message"] and said.rstrip().endswith("\nshop/rides: synced"), said
+    shop.execute("update rides set km = 0 where id in (10, 2000, 5000)")
+    with warnings_once():
+        say_record(shop.audit("rides", repair=True)["rides"])
+    said = capsys.readouterr().err
+    assert said.count("leads no index") == 1 and said.count("refreshes 1 partition") == 3, said
+    assert "shop/rides: repaired: audit: source and lake differ in 3 of" in said, said
 
 
 LARGE = {
