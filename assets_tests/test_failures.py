@@ -146,7 +146,7 @@ def test_rows_whose_identifier_is_null_arrive_once(project: MakeProject) -> None
             f'create table "{name}" (id int primary key, at timestamptz); insert into "{name}" values (1, \'2024-11-01\'), (2, null)'
         )
     lines = made.sync()
-    assert lines["strict"]["status"] == "failed" and "1 rows have no at, and on_null is error" in lines["strict"]["message"]
+    assert lines["strict"]["status"] == "failed" and "1 row has no at, and on_null is error" in lines["strict"]["message"]
     made.execute("""delete from strict where at is null; insert into t values (3, null); insert into u values (3, null);
         update "left" set at = '2024-11-02' where id = 2; insert into "left" values (3, null)""")
     lines = made.sync()

@@ -42,7 +42,7 @@ def test_every_step_of_the_tutorial_does_what_it_says(tmp_path: Path, database: 
     own = ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")
     environment = {key: value for key, value in os.environ.items() if key not in own}
     bin_folder = str(Path(sys.executable).parent)
-    environment |= {"SHOP_URL": database, "SPARK_REMOTE": ensure_server(spark_home), "COLUMNS": "300"}
+    environment |= {"SHOP_URL": database, "SPARK_REMOTE": ensure_server(spark_home), "COLUMNS": "100"}
     environment["PATH"] = os.pathsep.join([bin_folder, environment["PATH"]])
     environment["PYTHONPATH"] = str(PAGE.parent.parent)
     steps = blocks()

@@ -139,5 +139,5 @@ def test_the_log_of_a_captured_container_leaves_the_row_out_too(project: MakePro
     shop.one("t")
     shop.execute("update t set at = 'infinity' where id = 2; insert into t values (3, '2026-02-02Z')")
     line = shop.one("t")
-    assert line["status"] == "warning" and "1 rows of the source are left out" in line["message"], line
+    assert line["status"] == "warning" and "1 row of the source is left out" in line["message"], line
     shop.assert_equal("t", where="id <> 2")

@@ -39,11 +39,11 @@ def test_rows_that_have_come_for_weeks_and_were_never_changed_are_appended() -> 
     ("evidence", "said"),
     [
         (replace(PROVED, counted_since=ago(13)), "14 would prove it"),  # the counters were reset, or the server has crashed
-        (replace(PROVED, made_at=ago(1)), "in 1 days, and 14 would prove it"),  # restored into an old server
+        (replace(PROVED, made_at=ago(1)), "in 1 day, and 14 would prove it"),  # restored into an old server
         (replace(PROVED, counted_since=None), "since when the source has counted is not known"),
         (replace(PROVED, made_at=None), "since when the table is there is not known"),
         (replace(PROVED, columns={}), "on 0 days that are known"),  # filled once, and nobody has used it
-        (replace(PROVED, columns={"at": ColumnEvidence(days=(ago(1).date(), ago(40).date(), ago(-5).date()))}), "on 1 days"),
+        (replace(PROVED, columns={"at": ColumnEvidence(days=(ago(1).date(), ago(40).date(), ago(-5).date()))}), "on 1 day that is known"),
         (replace(PROVED, columns={"at": ColumnEvidence(days=DAYS), "id": ColumnEvidence()}, inserts=900, live=900), "which are too few"),
         (replace(PROVED, changes=None), "cannot be seen"),
     ],

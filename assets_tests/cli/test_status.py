@@ -5,6 +5,7 @@ Belongs here: the records, and the screen. Does not belong: their fields (``test
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
@@ -13,7 +14,9 @@ from rich.console import Console
 
 from assets_tests.harness import Project
 from incremental_assets.cli.status import screen_of
+from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.cursor_type import CursorType, parse_value
+from incremental_assets.core.rules.rule import Severity
 from incremental_assets.dagster.status import _newest_row_age, _next_tick, status_lines
 
 MakeProject = Callable[..., Project]
@@ -79,15 +82,33 @@ def test_the_table_fits_a_terminal_of_100_columns() -> None:
     now = datetime.now(timezone.utc)
     record = {
         "container": "append/line_item", "result": "success", "synced_at": (now - timedelta(minutes=12)).isoformat(), "age_seconds": 720,
-        "run_id": "r", "message": "", "watermark": "2026-03-02T10:00:00.123456Z", "newest_row_age_seconds": 100_000, "open_anomalies": 12,
+        "run_id": "r", "message": "", "watermark": "2026-03-02T10:00:00.123456Z", "newest_row_age_seconds": 100_000,
+        "open_anomalies": 12, "broken_rules": ["a", "b"],
         "looked_at": (now - timedelta(minutes=13)).isoformat(), "lag_seconds": 780,
         "audit": "equal", "audited_at": (now - timedelta(days=3)).isoformat(), "next_tick": (now + timedelta(minutes=48)).isoformat(),
     }  # fmt: skip
     written = io.StringIO()
     Console(width=100, file=written).print(screen_of([record]))
     [line] = [line for line in written.getvalue().splitlines() if "append" in line]
-    expected = "append/line_item success 12 min 13 min ago 2026-03-02T10:00 27 h 12 equal 3 d 47 min"
+    expected = "append/line_item success 2 rules 12 12 min 13 min 2026-03-02T10:00 equal 3 d 47 min 27 h"
     assert " ".join(line.split()) == expected, written.getvalue()
+
+
+def test_nothing_to_show_is_a_sentence() -> None:
+    """Headings alone look like a table that was cut off."""
+    written = io.StringIO()
+    Console(width=100, file=written).print(screen_of([]))
+    assert written.getvalue() == "status: there is nothing to show.\n"
+
+
+def test_a_broken_rule_is_shown_though_the_sync_has_succeeded(shop: Project) -> None:
+    """The sync has written its rows; that they are wrong is what somebody has to see in the morning."""
+    one = Anomaly("a", "shop/orders", "positive_total", None, None, 3, "", Severity.ERROR, State.ACTIVE, 0, 0, "scan 1")
+    found = [one, replace(one, id="b"), replace(one, id="c", rule="unique_id"), replace(one, id="d", rule="age", severity=Severity.WARN)]
+    with shop.instance() as instance:
+        orders, region = status_lines(instance, shop.catalog(), datetime.now(timezone.utc), found)
+    assert (orders["broken_rules"], orders["open_anomalies"]) == (["positive_total", "unique_id"], 4)
+    assert (region["broken_rules"], region["open_anomalies"]) == ([], 0)
 
 
 @pytest.mark.parametrize(

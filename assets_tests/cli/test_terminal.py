@@ -1,4 +1,4 @@
-"""Tables on a terminal: a name is neither cut nor broken, however long it is and however many columns there are.
+"""Tables on a terminal: a record is one line, and a name neither cut nor broken, however long it is and however many columns there are.
 
 Belongs here: how records are printed. Does not belong: which records there are.
 """
@@ -19,8 +19,9 @@ from rich.console import Console
 
 from assets_tests.harness import Project
 from incremental_assets.cli import app
-from incremental_assets.cli.terminal import as_table, print_table
+from incremental_assets.cli.terminal import as_table, print_catalog, print_syncs, print_table, say_record
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.loggers import warnings_once
 from incremental_assets.dagster.web.serve import serve
 
 MakeProject = Callable[..., Project]
@@ -28,7 +29,7 @@ LONG = "a_table_of_the_warehouse_whose_name_is_sixty_characters_long"
 SHOW = """
 from incremental_assets.cli.terminal import print_table
 columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
-record = dict.fromkeys(columns, "2026-03-02T10:00:00.123456Z") | {"container": "shop/" + NAME, "rows": 6_001_215, "run_id": "r" * 36}
+record = dict.fromkeys(columns, "2026-03-02T10:00:00.123456Z") | {"container": "shop/" + NAME, "rows": 6_001_215, "run_id": "q" * 36}
 print_table("watermarks", [record, {"container": "shop/b"}], columns)
 """
 
@@ -46,9 +47,52 @@ def printed(name: str, width: int | None) -> str:
 def test_no_name_and_no_id_is_cut_or_broken(name: str, width: int | None) -> None:
     """What cannot be copied from one command has to be typed into the next one."""
     shown = printed(name, width)
-    for word in (f"shop/{name}", "r" * 36, "2026-03-02T10:00:00.123456Z", "6,001,215", "shop/b"):
-        assert word in shown, shown
-    assert "…" not in shown
+    assert f"shop/{name}" in shown and "shop/b" in shown and "…" not in shown, shown
+    assert shown.count("q") == 36 * shown.count("q" * 36) and shown.count(",001,") == shown.count("6,001,215"), shown
+
+
+def test_a_file_has_all_columns_and_a_line_for_each_record() -> None:
+    """`grep` finds a record and what is said of it in one line."""
+    assert [line.count("q" * 36) for line in printed(LONG * 3, None).splitlines()] == [0, 0, 1, 0]
+
+
+ARCHIVE = "rental/maintenance_events_archive"
+SYNCED = {"container": ARCHIVE, "status": "synced", "strategy": "upsert", "rows_read": 120_000, "rows_inserted": 100_000,
+          "rows_updated": 20_000, "rows_deleted": 0, "partitions": ["2026-03-02"], "seconds": 12.3,
+          "watermark": {"previous": "2026-03-01T10:00:00.123456Z", "new": "2026-03-02T10:00:00.123456Z"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "lines"), [(60, 4), (80, 4), (100, 4), (140, 4), (200, 3)])
+def test_a_container_is_one_line_of_the_table_of_sync(
+    width: int, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of values for each of forty containers is no overview. What is left out is named, in a line of its own."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_syncs([SYNCED])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == lines and max(map(len, shown[:3])) <= width, shown
+    assert shown[2].split()[:2] == [ARCHIVE, "synced"]
+    assert lines == 3 or shown[3].startswith("not shown, as the terminal is narrow: "), shown
+
+
+def test_a_sentence_goes_on_within_its_column_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to be done about a slot is in the last words of its message."""
+    record = {"container": ARCHIVE, "status": "lost", "lsn": "0/16B3748", "message": "word " * 30 + "last.\nsecond line"}
+    columns = ("container", "status", "message", "lsn")
+    monkeypatch.setenv("COLUMNS", "100")
+    print_table("containers", [record], columns)
+    shown = capsys.readouterr().out
+    assert shown.count(ARCHIVE) == 1 and "last. second line" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 100, shown
+    monkeypatch.delenv("COLUMNS")
+    print_table("containers", [record], columns)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_rows_of_the_lake_are_shown_with_all_their_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is left out looks as if the table did not have it."""
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table("shop/orders, version 3", [{"id": "1", "note": "n" * 30, "at": "2026-03-02"}], ("id", "note", "at"), whole=True)
+    assert capsys.readouterr().out == f"shop/orders, version 3\n1\n  note: {'n' * 30}\n  at: 2026-03-02\n"
 
 
 HOSTILE = """
@@ -117,29 +161,62 @@ def test_each_command_shows_examples_that_fit_80_columns() -> None:
         assert command.rich_help_panel, "it is in one of the groups"
 
 
+def test_a_command_says_each_warning_once(project: MakeProject, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repair of five partitions said that an index is missing six times, and what else had happened was hard to find among it."""
+    shop = project(incremental=["public.rides:at:timestamp"], containers={"rides": {"partition_by": "day"}}, safety_lag_seconds="auto")
+    shop.execute("create table rides (id int primary key, at timestamptz not null, km int)")
+    shop.execute(
+        "insert into rides select i, timestamptz '2026-01-01 00:00Z' + i * interval '5 minutes', i from generate_series(1, 11000) i"
+    )
+    shop.execute("analyze rides")
+    with warnings_once():
+        record = shop.one("rides")
+        say_record(record)
+    said = capsys.readouterr().err
+    assert (said.count("leads no index"), said.count("safety_lag is auto")) == (1, 1), said
+    assert "leads no index" in record["message"] and said.rstrip().endswith("\nshop/rides: synced"), said
+    shop.execute("update rides set km = 0 where id in (10, 2000, 5000)")
+    with warnings_once():
+        say_record(shop.audit("rides", repair=True)["rides"])
+    said = capsys.readouterr().err
+    assert said.count("leads no index") == 1 and said.count("refreshes 1 partition") == 3, said
+    assert "shop/rides: repaired: audit: source and lake differ in 3 of" in said, said
+
+
+LARGE = {
+    **dict.fromkeys(("identifier", "partition_by", "trouble", "missing_since", "not_synced", "change", "glob", "safety_lag_is_auto")),
+    "container": ARCHIVE, "status": "present", "strategy": "snapshot", "row_security": "refuse", "left_out": [],
+    "proposal": {"outgrown": True, "entry": "{table: public.maintenance_events_archive}", "why": ["an index leads with at"]},
+}  # fmt: skip
+
+
+def test_advice_is_printed_where_reasons_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that a new user sees is a line for each table; entries and reasons are in the YAML that `add` has written."""
+    print_catalog("rental", [LARGE])
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 3 and not shown.err, shown
+    print_catalog("rental", [LARGE], explain=True)
+    assert "this reads only what is new: {table: public.maintenance_events_archive}" in capsys.readouterr().err
+
+
 def test_no_records_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     """A table without a line looks like one that was cut off."""
     print_table("operations", [], ("id", "type"))
     assert capsys.readouterr().out == "operations: there is nothing to show.\n"
 
 
-def test_what_fits_is_a_table() -> None:
-    assert "┃ container" in printed("orders", 200) and "┃" not in printed("orders", 80)
-    assert "\n  run_id: rrr" in printed("orders", 80)
-
-
 @pytest.mark.long
 def test_the_commands_show_long_names_whole_on_80_columns(project: MakeProject) -> None:
-    """The tables of real commands, over a source with a long name."""
+    """The tables of real commands, over a source with a long name: a line for each of the two containers."""
     shop = project(incremental=[f"public.{LONG}:id:integer"])
     shop.execute(f"create table {LONG} (id int primary key); create table {LONG[:-1]}2 (id int primary key)")
     shop.write()
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(shop.path)]
     environment = {**shop.environment(spark=False), "COLUMNS": "80"}
-    for arguments in (["catalog"], ["status"], ["watermarks"]):
+    for arguments in (["catalog"], ["status"], ["watermarks"], ["scan"]):
         done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=True)
-        assert f"shop/{LONG}" in done.stdout, done.stdout
-        assert "…" not in done.stdout, done.stdout
+        of_containers = [line for line in done.stdout.splitlines() if line.startswith("shop/")]
+        assert len(of_containers) == 2 and f"shop/{LONG}" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -147,7 +224,7 @@ def test_a_sentence_that_is_cut_leaves_the_other_columns_whole(width: int) -> No
     """A reason of two lines would push names out of a terminal of usual width, and names are what is copied."""
     rows = [{"container": "shop/ticket_events", "rows": 120000, "why": "a long reason " * 20}, {"container": "shop/a", "rows": 1}]
     console = Console(width=width, file=io.StringIO())
-    console.print(as_table("shop", rows, ("container", "rows", "why"), narrow=True, cut="why"), soft_wrap=True)
+    console.print(as_table("shop", rows, ("container", "rows", "why"), cut="why"), soft_wrap=True)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert len(lines) == 4 and max(map(len, lines)) <= width, lines

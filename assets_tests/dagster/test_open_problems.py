@@ -73,8 +73,8 @@ def test_a_broken_rule_is_said_with_a_value_its_key_its_partition_since_when_and
     records = {(one["container"], one["key"]): one for one in anomaly_lines(shop.catalog(), list(State))}
     assert records["shop/flights", '{"id":"277"}']["value"] == "seats = 0" and records["shop/hidden", '{"id":"4711"}']["value"] is None
     assert description(shop, "flights", "2026-01-01") == "failed: 2 of 2 rows break it, e.g. seats = 0 (id 276)"
-    assert description(shop, "flights", "2026-02-01") == "passed: all 1 rows pass"
-    assert description(shop, "hidden", None) == "failed: 1 of 1 rows break it"
+    assert description(shop, "flights", "2026-02-01") == "passed: the one row passes"
+    assert description(shop, "hidden", None) == "failed: 1 of 1 row breaks it"
 
 
 def description(shop: Project, container: str, partition: str | None) -> str | None:

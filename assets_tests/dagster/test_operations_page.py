@@ -168,7 +168,7 @@ def test_the_documented_calls_and_sql_show_what_a_scan_found(served: Pages, spar
     served.project.cli("sync", "shop/orders", "--json")
     found: Any = served.call("verdicts of a rule")
     assert [(one["status"], one["partition"]) for one in found] == [("FAILED", "2026-01-01")], found
-    assert found[0]["evaluation"]["description"] == "failed: 1 of 2 rows break it, e.g. o_totalprice = -5.00 (o_orderkey 2)"
+    assert found[0]["evaluation"]["description"] == "failed: 1 of 2 rows breaks it, e.g. o_totalprice = -5.00 (o_orderkey 2)"
     numbers = {entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in found[0]["evaluation"]["metadataEntries"]}
     assert (numbers["quality/rows_asserted"], numbers["quality/rows_failed"], numbers["quality/value"]) == (2, 1, 0.5)
     (told,) = [one for one in served.call("scans of a container")["assetObservations"] if "rules in" in (one["description"] or "")]

@@ -59,7 +59,7 @@ def test_a_table_that_was_made_anew_with_other_rows_is_loaded_anew(project: Make
     shop = loaded(project, when_recreated="adopt")
     shop.execute(f"drop table o; {ORDERS} {TAIL}; {change}")
     line = shop.one("o")
-    assert "loads the whole container anew" in line["message"] and "1 rows below the watermark differ" in line["message"], line
+    assert "loads the whole container anew" in line["message"] and "1 row below the watermark differs" in line["message"], line
     shop.assert_equal("o")
     assert shop.one("o")["status"] == "skipped"
 

@@ -39,7 +39,7 @@ def test_a_row_that_no_window_holds_does_not_keep_the_others_out(project: MakePr
     )
     placed = "id not in (2, 5)"
     line = shop.one("t")
-    assert line["status"] == "warning" and line["message"].startswith("1 rows of the source are left out"), line
+    assert line["status"] == "warning" and line["message"].startswith("1 row of the source is left out"), line
     shop.assert_equal("t", where=placed)
     shop.execute(f"insert into t values (4, '{last}'), (5, '{high}')" + (", (6, null)" if null == "null" else ""))
     line = shop.one("t")
@@ -74,7 +74,7 @@ def test_a_row_that_is_corrected_to_a_value_below_the_watermark_is_not_lost_sile
     assert "(after that: incremental-assets audit shop/t --repair)" in shop.one("t")["message"]
     shop.execute("update t set at = '2026-01-05Z' where id = 3")
     line = shop.one("t")
-    assert line["status"] == "warning" and "1 rows fewer than before are left out for their at" in line["message"], line
+    assert line["status"] == "warning" and "1 row fewer than before is left out for their at" in line["message"], line
     assert shop.audit("t", repair=True)["t"]["status"] == "repaired"
     shop.assert_equal("t", where="id <> 4")
     shop.execute("insert into t values (5, '2026-02-03Z')")

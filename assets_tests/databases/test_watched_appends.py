@@ -88,7 +88,7 @@ def test_counters_that_begin_anew_say_nothing_of_before(log: Project) -> None:
     log.execute("select pg_stat_reset()")
     assert log.one("t")["status"] == "skipped"
     log.execute("update t set v = 'newer' where id = 7")
-    assert "up to 1 rows" in log.one("t")["message"]
+    assert "up to 1 row of" in log.one("t")["message"]
 
 
 KEPT = "up to 2 rows of the source were deleted below what upsert reads again"

@@ -277,6 +277,19 @@ def test_a_container_without_identifier_is_refused_an_incremental_scan(project: 
     assert line["checks"]["passed"] == 2, "a share of no rows stops what is downstream of an empty table"
 
 
+def test_an_incremental_scan_of_a_datastore_leaves_out_what_has_no_identifier(project: MakeProject) -> None:
+    """One small table that is synced whole would otherwise keep all others from being looked at. Who names it is told why it is not."""
+    made = project(incremental=["public.orders:id:integer"])
+    made.execute("create table orders (id int primary key); create table region (id int primary key)")
+    made.write()
+    made.cli("catalog", "shop")
+    _, lines, said = made.cli("profile", "shop", "--incremental", "--json", spark=False)
+    assert [line["container"] for line in lines] == ["shop/orders"]
+    assert "left out, as they have no identifier and --incremental goes by it: shop/region" in said
+    _, lines, said = made.cli("profile", "shop", "shop/region", "--incremental", check=2, spark=False)
+    assert not lines and "shop/region: incremental field not configured" in said
+
+
 def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad rows must not travel on; and it must be told of which partitions they are."""
     blocking = [{**CHECKS[1], "blocking": True}]
@@ -323,7 +336,7 @@ def test_rows_that_move_to_another_partition_keep_their_anomalies(project: MakeP
     made.one("orders")
     seven, eight, nine = (("not_null_customer", '{"id":"7"}'), ("not_null_customer", '{"id":"8"}'), ("not_null_updated_at", '{"id":"9"}'))
     assert anomalies(made) == {seven: "active", eight: "active", nine: "active"}
-    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 rows break it, e.g. updated_at = NULL (id 9)"
+    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 row breaks it, e.g. updated_at = NULL (id 9)"
     made.execute("update orders set customer = 1, updated_at = '2026-04-02' where id = 7")
     made.execute("update orders set updated_at = '2026-04-02' where id in (8, 9)")
     line = made.one("orders")

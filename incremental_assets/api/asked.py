@@ -18,6 +18,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, max_runti
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name, nearest
 from incremental_assets.core.plan import Mode
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
 from incremental_assets.dagster.catalog_asset import op_name as catalog_op_name
@@ -65,7 +66,8 @@ def launches(body: RunBody, datastores: Sequence[Datastore], instance: dg.Dagste
         chosen = [one for one in chosen if one.container.options.checks]
     if len(chosen) > MOST_RUNS:
         raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(chosen):,} runs are more than {MOST_RUNS}; name fewer containers, or datastores."
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"{counted(len(chosen), 'run')} are more than {MOST_RUNS}; name fewer containers, or datastores.",
         )
     return [_of_container(body, one, instance) for one in chosen]
 

@@ -23,6 +23,7 @@ from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, St
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.partitions import Granularity, default_granularity
 from incremental_assets.core.resolve import DEFAULT_WIDTH_PARTITIONS, round_width
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.yaml_text import flow
 
 _TYPES = {
@@ -154,11 +155,13 @@ def with_partitions(proposal: Proposal, cursor_type: CursorType, first: int, las
         while rows is not None and days > 14 and chosen is not Granularity.MONTH and rows * _DAYS[chosen] / days < PARTITION_ROWS:
             chosen = order[order.index(chosen) + 1]
         each = chosen.value if proposal.about is None else f"{chosen.value} of {proposal.about}"
-        why = f"partitions: a {each} each, for {days:,} days" + ("" if rows is None else f" with about {rows:,} rows")
+        why = f"partitions: a {each} each, for {counted(days, 'day')}" + ("" if rows is None else f" with about {counted(rows, 'row')}")
         return replace(proposal, partition_by=chosen.value, reasons=(*proposal.reasons, why))
     span = last - first + 1
     width = round_width(max(span // DEFAULT_WIDTH_PARTITIONS, 1 if not rows else PARTITION_ROWS * span // rows))
-    why = f"partitions: {width:,} values each, for {first:,} to {last:,}" + ("" if rows is None else f" with about {rows:,} rows")
+    why = f"partitions: {counted(width, 'value')} each, for {first:,} to {last:,}" + (
+        "" if rows is None else f" with about {counted(rows, 'row')}"
+    )
     return replace(proposal, partition_by=width, reasons=(*proposal.reasons, why))
 
 
@@ -237,9 +240,9 @@ def _written_once(evidence: TableEvidence, arrivals: Sequence[str]) -> tuple[Pro
     if changes is None:
         return Proof.MISSING, "whether its rows are updated or deleted cannot be seen, which append would miss"
     if changes:
-        return Proof.AGAINST, f"{changes:,} rows were updated or deleted so far, which append misses until a refresh"
+        return Proof.AGAINST, f"{counted(changes, 'row was', 'rows were')} updated or deleted so far, which append misses until a refresh"
     if inserts - live > inserts * COUNTED_APART:
-        return Proof.AGAINST, f"{inserts:,} rows came and {live:,} are there: it was truncated, which append does not see"
+        return Proof.AGAINST, f"{counted(inserts, 'row')} came and {live:,} are there: it was truncated, which append does not see"
     seen = f"no row was updated or deleted so far, while {inserts:,} came"
     if live - inserts > inserts * COUNTED_APART:  # a standby that has taken over counts from then on, and says otherwise
         return Proof.MISSING, f"not proved to be written once: {seen} and {live:,} are there, so that the source has not counted all along"
@@ -249,13 +252,14 @@ def _written_once(evidence: TableEvidence, arrivals: Sequence[str]) -> tuple[Pro
         return Proof.MISSING, f"not proved to be written once: {seen}; but since when {unknown} is not known"
     since = max(evidence.counted_since, evidence.made_at)
     if now - since < ENOUGH_COUNTED:
-        days = f"{(now - since).days} days, and {ENOUGH_COUNTED.days} would prove it"
+        days = f"{counted((now - since).days, 'day')}, and {ENOUGH_COUNTED.days} would prove it"
         return Proof.MISSING, f"not proved to be written once: {seen}; but in {days}"
     known = [evidence.columns.get(name, ColumnEvidence()).days for name in arrivals]
     days = max((sum(since.date() <= day <= now.date() for day in one) for one in known), default=0)
     if days < ENOUGH_DAYS or inserts < ENOUGH_ROWS:
-        return Proof.MISSING, f"not proved to be written once: {seen}, on {days} days that are known, which are too few"
-    return Proof.GIVEN, f"{seen}, on {days} days or more since {since.date()}"
+        few = counted(days, "day that is known, which is", "days that are known, which are")
+        return Proof.MISSING, f"not proved to be written once: {seen}, on {few} too few"
+    return Proof.GIVEN, f"{seen}, on {counted(days, 'day')} or more since {since.date()}"
 
 
 def _best(table: SourceTable, candidates: Sequence[Candidate]) -> Candidate | None:

@@ -17,6 +17,7 @@ from incremental_assets.core.evidence import ListedContainer, TableEvidence, Tab
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of, identifier_cursor_type
 from incremental_assets.core.partition_column import axis_of
+from incremental_assets.core.shown_text import counted
 
 BATCH = 200
 """How many containers are inspected at a time. After each batch, progress is reported and the finished entries are kept."""
@@ -167,7 +168,7 @@ class ContainerInspection:
         found = {name: one for name, one in done.items() if (one.fingerprint, one.activity) == _mark(listed[name])}
         left = [name for name in names if name not in found]
         if found:
-            self._progress(f"{len(found):,} containers were finished by a run that did not end")
+            self._progress(f"{counted(len(found), 'container was', 'containers were')} finished by a run that did not end")
         for at in range(0, len(left), BATCH):
             tables = {table.name: table for table in self._source.tables(left[at : at + BATCH])}
             self._evidence |= self._source.evidence(list(tables))
@@ -175,7 +176,7 @@ class ContainerInspection:
                 found[name] = self._entry(table, listed[name], self._evidence.get(name, TableEvidence()), old.get(name))
             self._keep(found)
             if len(left) > BATCH:
-                self._progress(f"{min(at + BATCH, len(left)):,} of {len(left):,} containers")
+                self._progress(f"{min(at + BATCH, len(left)):,} of {counted(len(left), 'container')}")
         return found
 
     def _entry(self, table: SourceTable, listed: ListedContainer, evidence: TableEvidence, before: Known | None) -> Known:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, keys, no_datastore
-from incremental_assets.cli.terminal import out, print_table, say
+from incremental_assets.cli.terminal import out, print_table, say, say_record
 from incremental_assets.core.errors import ConfigurationError
 
 
@@ -42,6 +42,7 @@ def audit(
     """
     from incremental_assets.dagster.audit import AuditOptions, audit_lines
     from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.dagster.loggers import warnings_once
     from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runner import Runner
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -57,16 +58,16 @@ def audit(
     records: list[dict[str, Any]] = []
     for label, reason in selected.failed:
         say(f"{label}: {reason}")
-    with command_line_instance() as instance, recorded_together():
+    with command_line_instance() as instance, recorded_together(), warnings_once():
         runner = Runner(loaded.definitions(selected.ready), instance)
         for record in audit_lines(runner, selected.ready, options, instance):
             records.append(record)
             if as_json:
                 out(record)
             else:
-                say(f"{record['container']}: {record['status']}: {record['message']}")
+                say_record(record)
     if not as_json:
-        print_table("audit", records, ("container", "status", "rows", "partitions_checked", "missing", "stale", "surplus", "seconds"))
+        print_table("audit", records, ("container", "status", "missing", "stale", "surplus", "rows", "seconds", "partitions_checked"))
         _print_examples(records)
     wrong = selected.failed or any(record["status"] in ("different", "failed") for record in records)
     raise typer.Exit(1 if wrong else 0)

@@ -64,9 +64,9 @@ def capture(
             records += _reported(work.set_up(chosen) if action == "setup" else work.drop(chosen[0]), as_json, _say_step)
     if action == "status" and not as_json:
         slots = [record for record in records if record["container"] is None]
-        print_table("slots", slots, ("datastore", "slot", "status", "lsn", "retained_bytes", "retained_limit_bytes", "message"))
+        print_table("slots", slots, ("datastore", "slot", "status", "message", "retained_bytes", "lsn", "retained_limit_bytes"))
         containers = [record for record in records if record["container"] is not None]
-        print_table("containers", containers, ("container", "status", "lsn", "changes_waiting", "lag_bytes", "lag_seconds", "message"))
+        print_table("containers", containers, ("container", "status", "message", "changes_waiting", "lag_seconds", "lag_bytes", "lsn"))
     raise typer.Exit(1 if any(record["status"] in _FAILED for record in records) else 0)
 
 

@@ -42,7 +42,7 @@ def check(as_json: Json = False, project_dir: Project = None) -> None:
 
 def _show(records: list[dict[str, Any]]) -> None:
     rows = [{**record, "problems": len(record["problems"]) or None} for record in records if record["file"] is not None]
-    print_table("check", rows, ("name", "kind", "containers", "rules", "problems", "file", "message"))
+    print_table("check", rows, ("name", "kind", "problems", "message", "file", "containers", "rules"))
     problems = [problem for record in records for problem in record["problems"]]
     for problem in problems:
         place = "" if problem["file"] is None else f"{problem['file']}:{problem['line'] or ''}".rstrip(":") + ": "

@@ -69,5 +69,5 @@ def export(
         elif record["message"]:
             say(f"{record['container']}: {record['message']}")
     if not as_json:
-        print_table("export metadata", records, ("container", "format", "status", "plain_parquet", "path"))
+        print_table("export metadata", records, ("container", "status", "path", "plain_parquet", "format"))
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs, keys, no_datastore
-from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, say_privileges, short
+from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, say_privileges, say_record, short
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
 
@@ -152,6 +152,7 @@ def sync(
     """
     from incremental_assets.cli.live import live_lines
     from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.dagster.loggers import warnings_once
     from incremental_assets.dagster.metadata import line
     from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.parallel_sync import sync_beside_workers
@@ -180,9 +181,9 @@ def sync(
         if as_json:
             out(record)
         else:
-            say(f"{record['container']}: {record['status']}: {record['message']}")
+            say_record(record)
 
-    with command_line_instance() as instance, recorded_together():
+    with command_line_instance() as instance, recorded_together(), warnings_once():
         for label, reason in selected.failed:
             report(line(label, "failed", message=str(reason)))
         # Definitions that Dagster refuses are reported before anything runs.
@@ -258,7 +259,7 @@ def watermarks(
         for record in records:
             out(record)
     else:
-        columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
+        columns = ("container", "column", "new", "previous", "rows", "completed_at", "run_id")
         more = ("lsn", "lag_bytes", "lag_seconds") if any(record["lsn"] is not None for record in records) else ()
         needed = ("refresh_needed",) if any(record["refresh_needed"] for record in records) else ()
         print_table("watermarks", records, (*columns, *more, *needed))

@@ -41,7 +41,7 @@ def operations(
         for name, value in records[0].items():
             say(f"{name}: {value}")
     else:
-        print_table("operations", records, ("id", "type", "of", "created", "result", "triggered_by", "schedule", "message"))
+        print_table("operations", records, ("id", "type", "of", "result", "created", "triggered_by", "schedule", "message"), cut="message")
 
 
 @app.command(

@@ -37,7 +37,8 @@ def scan(
     incremental: Annotated[
         bool,
         typer.Option(
-            "--incremental", help="Only what is new since the last scan, or above a threshold; a container without identifier is refused."
+            "--incremental",
+            help="Only what is new since the last scan, or above a threshold; containers without identifier are left out.",
         ),
     ] = False,
     greater_than_time: AfterTime = None,
@@ -81,7 +82,7 @@ def profile(
         bool,
         typer.Option(
             "--incremental",
-            help="Only what is new since the last profile, or above a threshold; a container without identifier is refused.",
+            help="Only what is new since the last profile, or above a threshold; containers without identifier are left out.",
         ),
     ] = False,
     greater_than_time: AfterTime = None,
@@ -99,7 +100,7 @@ def profile(
     options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
     records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, profile_lines)
     if not as_json:
-        print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))
+        print_table("profile", records, ("container", "status", "page", "rows_profiled", "partitions"))
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
 
 
@@ -156,6 +157,7 @@ def _scan_or_profile(
     """
     from incremental_assets.dagster.loading import load_project, select
     from incremental_assets.dagster.operation_log import recorded_together
+    from incremental_assets.dagster.quality.command import by_identifier
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if (options.after_time or options.after_batch) and not options.incremental:
@@ -167,6 +169,10 @@ def _scan_or_profile(
     datastores = loaded.datastores
     expect_catalogs(datastores, selection)
     chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
+    if options.incremental:
+        chosen, whole = by_identifier(chosen, selection or [])
+        if whole:
+            say(f"left out, as they have no identifier and --incremental goes by it: {', '.join(one.container.label for one in whole)}")
     definitions = loaded.definitions(chosen)
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance, recorded_together():
@@ -243,5 +249,5 @@ def anomalies(
         print_table(
             "anomalies",
             records,
-            ("id", "container", "rule", "partition", "key", "value", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
+            ("id", "container", "rule", "state", "severity", "value", "rows", "key", "partition", "comment", "first_seen", "changed_by"),
         )

@@ -11,6 +11,7 @@ import typer
 from incremental_assets.cli.app import Json, Project, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.shown_text import counted
 
 _NULL = "NULL"
 
@@ -48,7 +49,9 @@ def show(
     expect_catalogs(datastores, [container])
     chosen = [definition.container for _, definition in select(datastores, [container], [])]
     if len(chosen) != 1:
-        raise ConfigurationError(f"{container} has {len(chosen)} containers. Name one, as in: incremental-assets show {chosen[0].label}")
+        raise ConfigurationError(
+            f"{container} has {counted(len(chosen), 'container')}. Name one, as in: incremental-assets show {chosen[0].label}"
+        )
     (one,) = chosen
     found = shown_rows(one.label, LakeTable(lake_root(), *one.key_path), one.name, sql, limit, version)
     records = [{name: _shown(value) for name, value in zip(found.columns, row, strict=True)} for row in found.rows]
@@ -57,7 +60,7 @@ def show(
             out(record)
     else:
         cells = [{name: _NULL if value is None else str(value) for name, value in record.items()} for record in records]
-        print_table(f"{one.label}, version {found.version}", cells, found.columns)
+        print_table(f"{one.label}, version {found.version}", cells, found.columns, whole=True)
     if found.more:
         say(f"There are more rows; --limit shows more than {limit}.")
 

@@ -15,8 +15,9 @@ from incremental_assets.catalog.definition import is_outgrown
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import Records, as_table, line, out, say, show, whole_screen
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.shown_text import counted
 
-_COLUMNS = ("container", "result", "synced", "looked at", "watermark", "newest row", "open", "audit", "next")
+_COLUMNS = ("container", "result", "broken", "open", "synced", "looked at", "watermark", "audit", "next", "newest row")
 
 
 @app.command(
@@ -39,10 +40,11 @@ def status(
 ) -> None:
     """Show how each container is: its last sync, how far it is behind, watermark, open anomalies, last audit, and next tick.
 
-    ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is the age of the
-    watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the
-    sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched on, and one which
-    new tables are not synced.
+    ``broken`` is the number of rules of severity error that rows in the lake break, also where the sync has succeeded; ``open`` is that of
+    all open anomalies. ``looked at`` is the lag: how long ago the source was last looked at and the lake had all of it. ``newest row`` is
+    the age of the watermark, which grows while nothing happens in the source. ``synced`` and ``audit`` say how long ago, ``next`` in how
+    long. Neither the sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched
+    on, and one which new tables are not synced.
     """
     from incremental_assets.dagster.alerts.new_tables import new_tables_line
     from incremental_assets.dagster.current_problems import missing_daemon
@@ -124,8 +126,8 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
 
 
 def screen_of(records: list[dict[str, Any]]) -> Records:
-    """The records as a table that fits a terminal of 100 columns, unless a name is long."""
-    return as_table("status", map(_row, records), _COLUMNS, narrow=True)
+    """The records as a table."""
+    return as_table("status", map(_row, records), _COLUMNS)
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
@@ -133,9 +135,10 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return {
         **record,
         "synced": None if record["age_seconds"] is None else _span(record["age_seconds"]),
-        "looked at": None if record["lag_seconds"] is None else f"{_span(record['lag_seconds'])} ago",
+        "looked at": None if record["lag_seconds"] is None else _span(record["lag_seconds"]),
         "watermark": record["watermark"] if isinstance(record["watermark"], int) else (record["watermark"] or "")[:16],
         "newest row": None if record["newest_row_age_seconds"] is None else _span(record["newest_row_age_seconds"]),
+        "broken": counted(len(record["broken_rules"]), "rule") if record["broken_rules"] else None,
         "open": record["open_anomalies"] or None,
         "audit": None if record["audited_at"] is None else f"{record['audit']} {_span(_seconds_since(record['audited_at']))}",
         "next": None if record["next_tick"] is None else _span(-_seconds_since(record["next_tick"])),

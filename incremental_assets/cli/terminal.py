@@ -7,25 +7,20 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.live import Live
-from rich.segment import Segment
-from rich.table import Table
 
+from incremental_assets.cli.tables import SENTENCES, Records
 from incremental_assets.core.schema import Column, mapped_names, said_of_mapped
-from incremental_assets.core.shown_text import in_json, on_lines, on_one_line
+from incremental_assets.core.shown_text import counted, in_json, on_lines, on_one_line
 from incremental_assets.core.yaml_text import flow
 
 SHOWN_VERDICTS = 100
 """How many verdicts that did not pass the table of a scan shows."""
-LEAST_CUT = 20
-"""How many characters are left at least of a sentence that is cut."""
-_SENTENCES = frozenset({"message", "why", "fields", "reason", "safety_lag_reason"})
-"""Columns whose texts may have several lines. In all others a line break is part of a name."""
+_WITHOUT_TERMINAL = 1_000_000
+"""How many characters a line has at most where stdout is no terminal: what is written into a file is neither cut nor broken."""
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
@@ -54,82 +49,34 @@ def say(text: str) -> None:
     _errors.print(on_lines(text))
 
 
-def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    """Print records as a table on stdout; none, as a sentence. Where stdout is no terminal, it is 200 characters wide, or COLUMNS."""
-    table = as_table(title, records, columns)
-    if table.rows:
-        show(table)
-    else:
-        line(f"{title}: there is nothing to show.")
+def say_record(record: dict[str, Any]) -> None:
+    """Print what has become of a container, without the warnings that the log of its run has printed."""
+    from incremental_assets.dagster.loggers import without_what_the_log_has
+
+    message = without_what_the_log_has(record["container"], record["message"])
+    say(": ".join(part for part in (record["container"], record["status"], message) if part))
 
 
-def show(records: "Records") -> None:
+def print_table(
+    title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, cut: str | None = None, whole: bool = False
+) -> None:
+    """Print records as a table on stdout (``as_table``); none, as a sentence."""
+    show(as_table(title, records, columns, cut=cut, whole=whole))
+
+
+def show(records: Records) -> None:
     """Print records on stdout."""
     _console().print(records, soft_wrap=True)
 
 
 def as_table(
-    title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False, cut: str | None = None
-) -> "Records":
-    """The records as a table that is not printed yet. ``narrow``: without lines, so that nine short columns fit 100 characters. ``cut``: a
-    column whose sentences end where the line does."""
+    title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, cut: str | None = None, whole: bool = False
+) -> Records:
+    """The records as a table that is not printed yet. ``columns``: the most important ones first, as the last ones are left out where a
+    terminal is narrow. ``cut``: a column whose texts end where the line does. ``whole``: none is left out, and where they have no room each
+    value has a line of its own."""
     rows = [tuple(_cell(column, record.get(column)) for column in columns) for record in records]
-    return Records(on_one_line(title), columns, rows, narrow, cut)
-
-
-@dataclass(frozen=True)
-class Records:
-    """Records that are printed as a table if the terminal is so wide that no word of theirs has to be broken; else one below the other.
-
-    A name that is broken or cut cannot be copied. ``rows``: the cells of each record, as texts.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    narrow: bool = False
-    cut: str | None = None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._least_width() <= options.max_width:
-            yield self._table(options.max_width)
-            return
-        yield Segment(f"{self.title}\n")
-        for row in self.rows:
-            # Segments are printed as they are: the terminal breaks a long line, and it is copied as one.
-            yield Segment(f"{row[0]}\n")
-            for column, cell in zip(self.columns[1:], row[1:], strict=True):
-                if cell:
-                    yield Segment(f"  {column}: {cell}\n".replace("\n", "\n    ").removesuffix("    "))
-
-    def _least_width(self) -> int:
-        """How wide the table is if each column is as wide as its longest word."""
-        cells = zip(self.columns, *self.rows, strict=True)
-        widths = [
-            max((cell_len(word) for cell in cells_of for word in cell.split()), default=0) if column != self.cut else LEAST_CUT
-            for column, cells_of in zip(self.columns, cells, strict=True)
-        ]
-        return sum(widths) + (len(widths) if self.narrow else 3 * len(widths) + 1)
-
-    def _cut_width(self, width: int) -> int:
-        """How wide the column is that is cut: what the others leave of the width, so that a line is enough for a record."""
-        cells = zip(self.columns, *self.rows, strict=True)
-        others = [max(map(cell_len, of_column)) for of_column in cells if of_column[0] != self.cut]
-        return max(LEAST_CUT, width - sum(others) - len(self.columns) * (1 if self.narrow else 3))
-
-    def _table(self, width: int) -> Table:
-        if self.narrow:
-            table = Table(title=self.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-        else:
-            table = Table(title=self.title, title_justify="left")
-        for column in self.columns:
-            if column == self.cut:
-                table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=self._cut_width(width))
-            else:
-                table.add_column(column, overflow="fold")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+    return Records(on_one_line(title), columns, rows, cut, whole)
 
 
 def whole_screen() -> Live:
@@ -139,7 +86,7 @@ def whole_screen() -> Live:
 
 def _console() -> Console:
     # Rich knows the width of a terminal, and that in COLUMNS.
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200, emoji=False, markup=False)
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WITHOUT_TERMINAL, emoji=False, markup=False)
 
 
 def _cell(column: str, value: Any) -> str:
@@ -148,7 +95,7 @@ def _cell(column: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     text = ", ".join(value) if isinstance(value, list) else str(value)
-    return on_lines(text) if column in _SENTENCES else on_one_line(text)
+    return on_one_line(" ".join(text.splitlines()) if column in SENTENCES else text)
 
 
 def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: bool = False, is_first: bool = False) -> None:
@@ -160,9 +107,9 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     there = [{**one, "synced": _synced(one), "why": _why(one)} for one in records if one["status"] != "pruned"]
     columns = ("container", "rows", "synced", "why")
     if any(record["glob"] for record in records):
-        columns = ("container", "status", "kind", "glob", "format", "files", "bytes")
+        columns = ("container", "status", "files", "bytes", "format", "glob", "kind")
     synced = sum(1 for one in there if one["not_synced"] is None)
-    show(as_table(f"{datastore}: {synced:,} containers", there, columns, narrow=True, cut="why"))
+    show(as_table(f"{datastore}: {counted(synced, 'container')}", there, columns, cut="why"))
     changed = [
         {**r, "fields": "; ".join(f"{f['field'] or ''} {f['change']}: {f['before'] or '–'} → {f['after'] or '–'}" for f in r["fields"])}
         for r in records
@@ -183,9 +130,6 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     refused = [r for r in records if r["trouble"]]
     if refused:
         print_table("troubles", refused, ("container", "trouble"))
-    for record in records:
-        if record["proposal"] and record["proposal"]["outgrown"]:
-            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
     for record in records:
         if record["not_synced"]:
             say(f"{record['container']} is {record['not_synced']}. {_how_to_sync(record)}")
@@ -231,13 +175,16 @@ def _why(record: dict[str, Any]) -> str | None:
 def _print_explained(records: list[dict[str, Any]]) -> None:
     """Print all that a catalog knows of its containers."""
     details = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
-    print_table("details", [record for record in records if record["status"] != "pruned"], details)
+    print_table("details", [record for record in records if record["status"] != "pruned"], details, whole=True)
+    for record in records:
+        if record["proposal"] and record["proposal"]["outgrown"]:
+            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))
     proposed = [{"container": r["container"], **r["proposal"]} for r in records if r["proposal"]]
     if proposed:
-        print_table("proposals (for incremental:)", proposed, ("container", "used", "trusted", "entry", "partition_by", "why"))
+        print_table("proposals (for incremental:)", proposed, ("container", "used", "trusted", "entry", "partition_by", "why"), whole=True)
 
 
 def print_syncs(records: list[dict[str, Any]]) -> None:
@@ -249,15 +196,27 @@ def print_syncs(records: list[dict[str, Any]]) -> None:
             "inserted": record["rows_inserted"],
             "updated": record["rows_updated"],
             "deleted": record["rows_deleted"],
-            "watermark": _moved(record["watermark"]),
+            "watermark": _text(record["watermark"]["new"]),
+            "previous": _text(record["watermark"]["previous"]),
             "partitions": len(record["partitions"]),
             "seconds": f"{record['seconds']:.1f}",
         }
         for record in records
     ]
-    print_table(
-        "sync", rows, ("container", "status", "strategy", "read", "inserted", "updated", "deleted", "watermark", "partitions", "seconds")
+    columns = (
+        "container",
+        "status",
+        "read",
+        "inserted",
+        "updated",
+        "deleted",
+        "watermark",
+        "seconds",
+        "partitions",
+        "strategy",
+        "previous",
     )
+    print_table("sync", rows, columns, cut="watermark")
 
 
 def print_scans(records: list[dict[str, Any]]) -> None:
@@ -267,21 +226,19 @@ def print_scans(records: list[dict[str, Any]]) -> None:
          "open": (one["anomalies"] or {}).get("open"), "rows": one["rows_scanned"]}
         for one in records
     ]  # fmt: skip
-    columns = ("container", "status", "rules", "passed", "failed", "errored", "rows", "partitions", "passes", "opened", "resolved", "open")
+    columns = ("container", "status", "rules", "passed", "failed", "errored", "open", "opened", "resolved", "rows", "partitions", "passes")
     print_table("scan", rows, columns)
     found = [{"container": one["container"], **verdict} for one in records for verdict in one["verdicts"] or []]
     if found:
-        shown = ("container", "rule", "partition", "status", "severity", "rows_asserted", "rows_failed", "value", "message")
+        shown = ("container", "rule", "status", "message", "partition", "severity", "rows_failed", "rows_asserted", "value")
         print_table("not passed", found[:SHOWN_VERDICTS], shown)
     if len(found) > SHOWN_VERDICTS:
         say(f"… and {len(found) - SHOWN_VERDICTS:,} more: --json has them")
 
 
-def _moved(watermark: dict[str, Any]) -> str:
-    """Return the watermark before and after the sync as text, or the watermark alone if it has not moved."""
-    if watermark["previous"] == watermark["new"]:
-        return str(watermark["new"] or "")
-    return f"{watermark['previous'] or '–'} → {watermark['new'] or '–'}"
+def _text(watermark: Any) -> str | None:
+    """A watermark as text: the same digits as in messages, and in the YAML."""
+    return None if watermark is None else str(watermark)
 
 
 def short(value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from incremental_assets.core.comparison import MOST_EXAMPLES, Comparison, Difference
+from incremental_assets.core.shown_text import counted
 
 SUMMARY = "audit/summary"
 """The metadata key of the numbers of an audit, as JSON (``summary_of``)."""
@@ -62,10 +63,10 @@ def verdict(summary: Mapping[str, Any]) -> str:
     """The numbers of a summary in words."""
     checked, different = summary["partitions_checked"], summary["partitions_different"]
     if not different:
-        where = "1 partition" if checked == 1 else f"{checked:,} partitions"
-        return f"audit: {summary['rows']:,} rows in {where} are equal in source and lake"
+        where = f"in {counted(checked, 'partition')}"
+        return f"audit: {counted(summary['rows'], f'row {where} is', f'rows {where} are')} equal in source and lake"
     numbers = ", ".join(f"{summary[kind.value]:,} {kind.value}" for kind in Difference if summary[kind.value])
     named = ", ".join(key or "the rows without identifier" for key in different[:5])
     more = f" and {len(different) - 5} more" if len(different) > 5 else ""
-    where = f" in {len(different):,} of {checked:,} partitions ({named}{more})" if checked > 1 else ""
+    where = f" in {len(different):,} of {counted(checked, 'partition')} ({named}{more})" if checked > 1 else ""
     return f"audit: source and lake differ{where}" + (f": {numbers}" if numbers else "")

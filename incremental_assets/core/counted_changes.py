@@ -9,6 +9,7 @@ from typing import Any
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.shown_text import counted
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,14 @@ def counted_of(container: Container, table: str) -> str:
 def said_of(label: str, strategy: Strategy, missed: int) -> str:
     """What a sync says of changes that it has not met."""
     if strategy is Strategy.UPSERT:
+        deleted = counted(missed, "row of the source was deleted", "rows of the source were deleted")
         return (
-            f"up to {missed:,} rows of the source were deleted below what upsert reads again: the lake may still have them. Write deletes: "
-            f"sweep, and they go; soft, and they are marked; or keep, if they are to stay, which ends this warning. To remove them once: "
-            f"incremental-assets audit {label} --repair"
+            f"up to {deleted} below what upsert reads again: the lake may still have them. Write deletes: sweep, and they go; soft, and they "
+            f"are marked; or keep, if they are to stay, which ends this warning. To remove them once: incremental-assets audit {label} --repair"
         )
     return (
-        f"up to {missed:,} rows of the source were updated or deleted below what append reads again: the lake may have their old values. "
-        f"Compare and mend them: incremental-assets audit {label} --repair. A whole audit that finds nothing, or "
+        f"up to {counted(missed, 'row of the source was', 'rows of the source were')} updated or deleted below what append "
+        f"reads again: the lake may have their old values. Compare and mend them: incremental-assets audit {label} --repair. A whole "
+        f"audit that finds nothing, or "
         f"sync {label} --mode refresh, ends this warning. If rows are changed regularly, use upsert"
     )

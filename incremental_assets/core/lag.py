@@ -93,7 +93,9 @@ def automatic_lag(
     block = max(AUTO_LAG_BLOCK, *(origin.block or 0 for origin in origins))
     lag = AUTO_LAG_BLOCKS * block
     return SafetyLag(
-        lag, True, f"{_doubt(table, identifier, found)}, so the last {lag:,} values ({AUTO_LAG_BLOCKS} blocks of {block:,}) are read again"
+        lag,
+        True,
+        f"{_doubt(table, identifier, found)}, so the last {lag:,} values ({AUTO_LAG_BLOCKS} blocks of {block:,}) are read again",
     )
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, civil_from_days, days_from_civil, format_value, parse_value
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.window import Window, merge
 
 MICROS_PER_HOUR = MICROS_PER_DAY // 24
@@ -248,7 +249,9 @@ class IntegerPartitions:
         position = bisect_left(self.known, start) if start is not None else len(self.known)
         if position == len(self.known) or self.known[position] != start:
             ends = f"from {self.known[0]} to {self.known[-1]}" if self.known else "none yet"
-            raise ConfigurationError(f"there is no partition {key!r}; the keys are lower bounds of {self.width} values, {ends}.")
+            raise ConfigurationError(
+                f"there is no partition {key!r}; the keys are lower bounds of {counted(self.width, 'value')} each, {ends}."
+            )
         return position
 
 

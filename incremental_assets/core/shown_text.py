@@ -31,6 +31,12 @@ def in_json(text: str) -> str:
     return text if text.isprintable() else _OBEYED_WITHIN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """The number with its noun, as in ``1 row`` and ``2,000 rows``. ``many``: the noun of several, with its verb if the text goes on
+    with one; None: ``one`` with an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def _code(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
 
 
@@ -86,6 +87,6 @@ def message(label: str, unfilled: Unfilled, partitions: Partitions | None) -> st
     columns, keys = ", ".join(unfilled.columns), keys_of(unfilled, partitions)
     if not keys:
         return f"refresh needed: older rows lack values of {columns} that the source has: incremental-assets sync {label} --mode refresh"
-    where = f"{len(keys)} partitions ({keys[0]} to {keys[-1]})" if len(keys) > 1 else f"partition {keys[0]}"
+    where = f"{counted(len(keys), 'partition')} ({keys[0]} to {keys[-1]})" if len(keys) > 1 else f"partition {keys[0]}"
     command = f"--from {keys[0]} --to {keys[-1]}" if len(keys) > 1 else f"--partition {keys[0]}"
     return f"refresh needed: older rows of {where} lack values of {columns} that the source has: incremental-assets sync {label} {command}"

@@ -22,6 +22,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, LakeError, SyncError
 from incremental_assets.core.names import encode_name
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.adapters import adapter_of
@@ -142,7 +143,7 @@ class Adoption:
             Records(self.lake, container.key_path[0]).adopt(Records(self.lake, encode_name(name)), before, container.label)
             set_property(self.spark, table, CONTAINER_PROPERTY, container.label, head.version)
         said = f"; {taken.said}" if taken.said else ""
-        return "adopted", f"goes on with the {rows:,} rows of {before}{said}"
+        return "adopted", f"goes on with the {counted(rows, 'row')} of {before}{said}"
 
     def _old(self, container: Container, table: LakeTable) -> LakeTable:
         """Where the table was until now: in the folder of the old name, under the same path."""

@@ -26,6 +26,7 @@ from incremental_assets.dagster.audit_results import report_audit, report_unfill
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.loggers import PLANNED
 from incremental_assets.dagster.looks import remember
 from incremental_assets.dagster.metadata import as_event_metadata, as_metadata
 from incremental_assets.dagster.metadata_export import write_after_sync
@@ -187,7 +188,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         report_lost(context, definition, error)
         raise
     for warning in begun.warnings if isinstance(begun, Plan) else begun.result.plan.warnings:
-        context.log.warning(f"{container.label}: {warning}")
+        context.log.warning(f"{container.label}: {warning}", extra={PLANNED: True})
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)

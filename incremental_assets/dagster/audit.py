@@ -15,6 +15,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.audit import SUMMARY, joined, verdict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import AuditRequest, Mode, Request
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.event_log import asset_events_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import is_by_file, keys_between
@@ -109,7 +110,11 @@ def _record(
         summaries += [] if found is None else [found]
     message, summary = run["message"], {} if found is None else joined(summaries)
     if len(summaries) > 1:
-        message = f"{verdict(summary)}, compared in {len(summaries)} runs" if summary else f"after {len(summaries)} runs: {message}"
+        message = (
+            f"{verdict(summary)}, compared in {counted(len(summaries), 'run')}"
+            if summary
+            else f"after {counted(len(summaries), 'run')}: {message}"
+        )
     elif said is not None and said not in message:
         message = f"{said}; {message}"
     return {

@@ -16,6 +16,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
 from incremental_assets.core.audit import message_of, summary_of
 from incremental_assets.core.comparison import Checksum, Comparison, PartitionDifference
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import COMPLETE
@@ -91,7 +92,7 @@ def _evaluation(
     definition: ContainerDefinition, key: str, different: PartitionDifference | None, found: Comparison
 ) -> dg.AssetCheckEvaluation:
     sides = (different.source, different.lake) if different is not None else (Checksum(), Checksum())
-    differs = f"source and lake differ: {sides[0].rows:,} rows in the source, {sides[1].rows:,} in the lake"
+    differs = f"source and lake differ: {counted(sides[0].rows, 'row')} in the source, {sides[1].rows:,} in the lake"
     if different is not None and different.reason is not None:
         differs = different.reason
     said = "source and lake have equal rows" if different is None else differs

@@ -19,6 +19,7 @@ from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, MisfitError, SyncError
 from incremental_assets.core.names import encode_name
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.operation_rows import record_catalog
@@ -147,7 +148,7 @@ def _asset(
         # operation.
         shown = outcome.differences
         if len(shown) == len(outcome.catalog.entries) and all(one.change is Change.NEW for one in shown):
-            context.log.info(f"{settings.name}: {len(shown):,} containers, all of them new")
+            context.log.info(f"{settings.name}: {counted(len(shown), 'container')}, all of them new")
             shown = ()
         for at in range(0, len(shown), LINES_A_MESSAGE):
             context.log.info("\n".join(map(str, shown[at : at + LINES_A_MESSAGE])))

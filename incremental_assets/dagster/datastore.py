@@ -16,6 +16,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
@@ -127,7 +128,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
         _forget_old(context, settings, definitions, scope.lake)
         # Also without rules in the YAML: profiles write records, too, and so have rules that were there before.
         removed = Records(scope.lake, name).tidy()
-        context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
+        context.log.info(f"records of scans and profiles: joined; {counted(removed, 'row')} of scans that broke off removed")
         with next_time_if_moved():
             tidy(ProfileStore(scope.lake, settings.name).table)
         OperationTables(scope.lake).tidy()
@@ -161,8 +162,8 @@ def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions:
     keys = {container_key(definition.container) for definition in definitions} | {catalog_key(settings.name, definitions)}
     runs = forget_runs(context.instance, settings, keys, before)
     context.log.info(
-        f"older than {settings.keep_days} days: {rows:,} rows of the records of scans, {operations:,} of the tables _operations and "
-        f"{runs:,} runs removed, and values shown by {states:,} states of profiles"
+        f"older than {counted(settings.keep_days, 'day')}: {counted(rows, 'row')} of the records of scans, {operations:,} of the "
+        f"tables _operations and {counted(runs, 'run')} removed, and values shown by {states:,} states of profiles"
     )
 
 

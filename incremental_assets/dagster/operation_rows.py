@@ -12,6 +12,7 @@ from incremental_assets.catalog.operation import CatalogResult
 from incremental_assets.catalog.state import Presence
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.operation_log import Warn, record, rows_of
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.databases.sweep import PREFIX
@@ -42,6 +43,7 @@ def end_sync(operations: RunOperations, sync: ContainerSync) -> None:
     swept = {name.removeprefix(PREFIX): number for name, number in values.items() if name.startswith(PREFIX)}
     if swept:
         refused = bool(swept["refused"])
+        keys = f"{swept['gone']:,} of {counted(swept['keys'], 'key')} of the lake"
         operations.add(
             OperationKind.SWEEP,
             container,
@@ -50,7 +52,7 @@ def end_sync(operations: RunOperations, sync: ContainerSync) -> None:
             rows=swept["keys"],
             rows_deleted=0 if refused else swept["gone"],
             table_version=result.version,
-            message=f"{swept['gone']:,} of {swept['keys']:,} keys of the lake are gone from the source{'; refused' if refused else ''}",
+            message=f"gone from the source: {keys}{'; refused' if refused else ''}",
         )
     written = watermark_of(container, result.new, result.version, values.get(LSN))
     if written is not None and (result.version is not None or result.new != result.previous):
@@ -96,4 +98,4 @@ def _message(outcome: CatalogResult) -> str:
     """What a catalog operation has found, in one sentence."""
     present = sum(1 for one in outcome.catalog.entries if one.presence is Presence.PRESENT)
     troubles = "; ".join(f"{name}: {trouble}" for name, trouble in outcome.troubles.items())
-    return f"{present:,} containers, {len(outcome.differences):,} differences" + (f"; {troubles}" if troubles else "")
+    return f"{counted(present, 'container')}, {counted(len(outcome.differences), 'difference')}" + (f"; {troubles}" if troubles else "")

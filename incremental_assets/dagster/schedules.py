@@ -21,6 +21,7 @@ from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.looks import Look
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Action, Plan
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import (
     RANGE_START,
@@ -213,8 +214,8 @@ class _Tick:
             requests.append(_own_plan(context, seen.unreachable[0][0]))
         if seen.left:
             reasons.append(
-                f"{len(seen.left):,} of {len(self._definitions):,} containers were not planned within {TICK_SECONDS:g} s; the next tick "
-                f"begins with {seen.left[0].container.label}"
+                f"{len(seen.left):,} of {counted(len(self._definitions), 'container')} were not planned within {TICK_SECONDS:g} s; the "
+                f"next tick begins with {seen.left[0].container.label}"
             )
             context.log.warning(reasons[-1])
         yield from requests

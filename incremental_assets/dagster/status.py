@@ -5,7 +5,7 @@ tables, which are not asked, so that a status is there at once and costs the sou
 """
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
@@ -18,6 +18,7 @@ from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.counted_changes import said_of
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.core.looks import Looks, lag_seconds
+from incremental_assets.core.rules.rule import Severity
 from incremental_assets.dagster.looks import looked_at
 from incremental_assets.dagster.operations import is_of_chosen_partitions, sync_of
 from incremental_assets.dagster.project import lake_root
@@ -42,12 +43,14 @@ def status_lines(
     for container in (definition.container for definition in chosen):
         if container.label not in events:
             events[container.label] = newest_event(instance, container)
-    number = Counter(one.container for one in (open_anomalies(chosen) if anomalies is None else anomalies))
+    opened = defaultdict[str, list[Anomaly]](list)
+    for one in open_anomalies(chosen) if anomalies is None else anomalies:
+        opened[one.container].append(one)
     audits = dict[str, LastAudit]()
     for records in _records(chosen):
         audits |= records.last_audits()
     looks = looked_at(instance, {one.container.datastore for one in chosen})
-    return [_line(instance, one, now, events, looks, number, audits.get(one.container.label)) for one in chosen]
+    return [_line(instance, one, now, events, looks, opened[one.container.label], audits.get(one.container.label)) for one in chosen]
 
 
 def open_anomalies(chosen: Sequence[ContainerDefinition]) -> list[Anomaly]:
@@ -66,7 +69,7 @@ def _line(
     now: datetime,
     events: Mapping[str, WatermarkEvent | None],
     looks: Looks,
-    anomalies: Mapping[str, int],
+    opened: Sequence[Anomaly],
     audit: LastAudit | None,
 ) -> dict[str, Any]:
     container = definition.container
@@ -98,7 +101,8 @@ def _line(
         "newest_row_age_seconds": _newest_row_age(container.cursor_type, watermark, now, container.timezone),
         "held_back_by": [asdict(one) for one in event.held_back_by] if event is not None and event.held_back_by else None,
         "held_back_seconds": _held_back_seconds(instance, definition, event, looked),
-        "open_anomalies": anomalies.get(label, 0),
+        "open_anomalies": len(opened),
+        "broken_rules": sorted({anomaly.rule for anomaly in opened if anomaly.severity is Severity.ERROR}),
         "audit": None if audit is None else "different" if audit.different else "equal",
         "audited_at": None if audit is None else audit.at.isoformat(timespec="milliseconds"),
         "next_tick": _next_tick(definition, now),

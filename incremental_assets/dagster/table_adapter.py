@@ -171,7 +171,7 @@ class TableAdapter:
             )
         reader.container = plan.reading
         expected = reader.estimate(plan.windows, plan.include_nulls)
-        log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
+        log(f"{container.label}: {plan.reason}: {plan.requested}, about {counted(expected, 'row')} by {container.strategy.value}")
         scope.progress.begin(container.label, expected)
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
 

@@ -11,6 +11,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Request
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.databases.change_log import ChangeLog, LogState, Since
@@ -69,7 +70,7 @@ def make_capture_plan(
         inside = (window.intersect(domain) for window in partitions.windows_of(request.keys))
         windows = tuple(window for window in inside if window is not None)
         count = len(request.keys)
-        reason = f"refreshes {count} partition{'s' if count > 1 else ''} whole"
+        reason = f"refreshes {counted(count, 'partition')} whole"
         return plan(Action.REFRESH, reason, windows, nulls and windows == (domain,))
     if head is None:
         return plan(Action.LOAD, "first sync: loads the whole container", (domain,), nulls)
@@ -98,7 +99,7 @@ def make_capture_plan(
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
     new_parts = position.shape.new_parts(now.shape)
     if found.changes or new_parts or position.shape.columns != now.shape.columns:
-        what = f"{found.changes:,} changes" if found.changes else "new partitions" if new_parts else "other columns"
+        what = counted(found.changes, "change") if found.changes else "new partitions" if new_parts else "other columns"
         seen = replace(request, changed_at=found.last)
         return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True, request=seen)
     skipped = plan(Action.SKIP, f"nothing to do: the log has no change {where}", (), False, applies=True)

@@ -23,6 +23,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Action
 from incremental_assets.core.schema import with_comments
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
@@ -164,7 +165,7 @@ class CapturedSync(TableSync):
             return reason
         self._keys, self._pieces = deque[Sequence[Key]](), captured.pieces(KEYS_A_COMMIT)
         self._next = self._position(found, replace(captured.found, end=max(before.lsn, captured.found.end)))
-        self._log(f"{self._container.label}: {len(captured):,} keys have changed up to {lsn_text(self._next.lsn)}")
+        self._log(f"{self._container.label}: {counted(len(captured), 'key has', 'keys have')} changed up to {lsn_text(self._next.lsn)}")
         self._fetch_keys()
         return None
 

@@ -4,6 +4,7 @@ Belongs here: when a sync warns of them, and the words. Does not belong: the loo
 """
 
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 
@@ -14,7 +15,7 @@ def left_without_key(write_batch: WriteBatch, outcome: WriteResult) -> str | Non
         return None
     column = "/".join(identifier.columns)
     return (
-        f"{outcome.rows_deleted:,} rows that were at or above the watermark, or had no {column}, are not there any more and were removed: "
+        f"no longer there, and removed: {counted(outcome.rows_deleted, 'row')} at or above the watermark, or without {column}: "
         f"they were changed, deleted, or given an older {column}, and then they are missing now. Without a primary key they cannot be "
         f"looked up. To compare: incremental-assets audit {container.label} --repair. If columns tell rows apart, name them: "
         f"containers: {{{container.name}: {{primary_key: [<column>]}}}}"

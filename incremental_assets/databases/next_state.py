@@ -14,6 +14,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, AuditRequest
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, windows_of_values
 from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import Window, covered_from, without
@@ -144,7 +145,7 @@ def unfilled_after(
         assert partitions is not None
         found = source.partitions_with_values(added, unread)
         values = {value for some in found.values() for value in some}
-        log(f"{plan.container.label}: looked for older rows with values of {', '.join(added)}: in {len(values)} partitions")
+        log(f"{plan.container.label}: looked for older rows with values of {', '.join(added)}: in {counted(len(values), 'partition')}")
         if found:
             unfilled = Unfilled(tuple(found), windows_of_values(partitions, list(values))).joined(unfilled)
     return unfilled

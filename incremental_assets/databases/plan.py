@@ -22,6 +22,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
@@ -226,7 +227,7 @@ def make_plan(
         # All partitions, with the rows that belong to none, are all that the identifier has, too.
         everything = windows == domain
         count = len(request.keys)
-        reason = f"refreshes {count} partition{'s' if count > 1 else ''} whole"
+        reason = f"refreshes {counted(count, 'partition')} whole"
         by_partition = container.partitioned_on is not None and not everything
         return plan(Action.REFRESH, reason, windows, nulls and everything, by_partition=by_partition)
     lag_window = container.lag_window.window(watermark)
@@ -320,10 +321,11 @@ def _unchanged(
         return None
     rows = int(state.fingerprint.split(".")[0])
     if container.identifier is None:
-        return f"nothing to do: none of the {rows:,} rows has changed"
+        return f"nothing to do: none of the {counted(rows, 'row')} has changed"
     below = windows[0].lower
     since = f" from {format_value(container.identifier.cursor_type, below)} on" if below is not None else ""
-    return f"nothing to do: the {rows:,} rows{since} are those of the last sync; watermark {_shown(container, state.watermark)}"
+    there = counted(rows, f"row{since} is that", f"rows{since} are those")
+    return f"nothing to do: the {there} of the last sync; watermark {_shown(container, state.watermark)}"
 
 
 def _unchanged_but_pending(

@@ -10,6 +10,7 @@ from typing import Any
 from incremental_assets.core.comparison import Difference
 from incremental_assets.core.container import Container, WhenRecreated
 from incremental_assets.core.plan import Action
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.column_numbers import numbers_after, numbers_read
 from incremental_assets.databases.plan import TablePlan
@@ -29,7 +30,11 @@ def decided(container: Container, plan: TablePlan, differ: Mapping[Difference, i
     wrong = sum(number for kind, number in differ.items() if plan.is_certain or kind is not Difference.SURPLUS)
     if not wrong and others is None:
         return None
-    differs = f"{wrong:,} rows below the watermark differ from those in the lake" if others is None else f"its columns are others: {others}"
+    differs = (
+        counted(wrong, "row below the watermark differs", "rows below the watermark differ") + " from those in the lake"
+        if others is None
+        else f"its columns are others: {others}"
+    )
     what = f"{plan.doubt}, and {differs}"
     if container.when_recreated is WhenRecreated.REFUSE:
         raise recreated_refusal(container, what)

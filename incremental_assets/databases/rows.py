@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from incremental_assets.core.container import Engine
 from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.window import Window
 from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.pieces import is_read_by_key
@@ -134,11 +135,11 @@ class TableRows(BatchRows):
         container, most = self._plan.container, self._settings.rows_a_window
         ranges = self._snapshot.key_ranges(most, self._read.most_readers)
         if len(ranges) < 2:
-            self.messages.append(f"more than {most:,} rows were read in one snapshot, as {self._snapshot.why_no_ranges}")
+            self.messages.append(f"more than {counted(most, 'row')} were read in one snapshot, as {self._snapshot.why_no_ranges}")
             return self._snapshot.windows(spark, self._read)
         message = (
-            f"more than {most:,} rows: read in {len(ranges)} ranges of {container.primary_key[0]}, each in a snapshot of its own, and "
-            f"committed at once; the next sync finds what changed meanwhile"
+            f"more than {counted(most, 'row')}: read in {counted(len(ranges), 'range')} of {container.primary_key[0]}, "
+            f"each in a snapshot of its own, and committed at once; the next sync finds what changed meanwhile"
         )
         self._log(f"{container.label}: {message}")
         self.messages.append(message)

@@ -14,6 +14,7 @@ from incremental_assets.core.errors import ConfigurationError, RebuildNeeded, So
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.plan_warnings import fallen_back
 from incremental_assets.databases.source import Highest, SourceDatabase
@@ -85,7 +86,7 @@ def check_null_rows(container: Container, source: SourceDatabase, scope: RowScop
     found = source.count_nulls() if scope.include_nulls or forbidden else None
     if forbidden and found:
         raise SourceError(
-            f"{container.label}: {found:,} rows have no {'/'.join(identifier.columns)}, and on_null is error. "
+            f"{container.label}: {counted(found, 'row has', 'rows have')} no {'/'.join(identifier.columns)}, and on_null is error. "
             f"Fill them in the source, or write on_null: include (or exclude)."
         )
     return found

@@ -19,6 +19,7 @@ from incremental_assets.core.comparison import Difference, Key, RowScope, compar
 from incremental_assets.core.container import Container
 from incremental_assets.core.deletes import MARK, Deletes, most_deleted
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.databases.source import SourceSnapshot
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.hashed_rows import LakeHashedRows
@@ -61,14 +62,16 @@ class Sweep:
         done = "deleted" if container.options.deletes is Deletes.SWEEP else "marked as deleted"
         if self.refused:
             warnings.append(
-                f"the sweep was refused, and nothing was {done}: the source does not have {self.gone:,} of the {self.rows:,} keys of the "
-                f"lake, and max_deleted_share permits {self.most:,}. If they were really deleted: "
+                f"the sweep was refused, and nothing was {done}: the source does not have {self.gone:,} of "
+                f"{counted(self.rows, 'key')} of the lake, and max_deleted_share permits {self.most:,}. If they were really deleted: "
                 f"incremental-assets sync {container.label} --sweep --allow-empty"
             )
         elif self.gone:
-            notes.append(f"sweep: of the {self.rows:,} keys of the lake the source no longer has {self.gone:,}; their rows were {done}")
+            notes.append(
+                f"sweep: of {counted(self.rows, 'key')} of the lake the source no longer has {self.gone:,}; their rows were {done}"
+            )
         else:
-            notes.append(f"sweep: the source has all {self.rows:,} keys of the lake")
+            notes.append(f"sweep: the source has all {counted(self.rows, 'key')} of the lake")
         if self.returned:
             notes.append(f"marked rows that the source has again: {self.returned:,}")
         if self.missing:

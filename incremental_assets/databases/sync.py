@@ -21,6 +21,7 @@ from incremental_assets.core.errors import LakeError, SourceError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.schema import with_comments
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, merge, without
@@ -129,7 +130,10 @@ class TableSync(ContainerSync):
         pieces = pieces_of(plan, self._source, self.partitions, most)
         self._in_pieces = len(pieces) > 1
         if len(pieces) > 1:
-            self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
+            self._log(
+                f"{plan.container.label}: more than {counted(most, 'row')}: goes in {counted(len(pieces), 'window')}, each with a "
+                f"commit of its own"
+            )
         for number, windows in enumerate(pieces):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
@@ -435,4 +439,4 @@ class TableSync(ContainerSync):
             text = message(self._container.label, after, self.partitions)
             (self.result.warnings if is_new else self.result.messages).append(text)
         if merge(write_batch.windows) and outcome.rows_read:
-            self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")
+            self._log(f"{self._plan.container.label}: {counted(self.result.rows_read, 'row')} so far, {self.result.seconds:.1f} s")

@@ -17,6 +17,7 @@ from incremental_assets.core.counted_changes import CountedChanges
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.databases.audit import below
 from incremental_assets.databases.column_numbers import numbers_read
@@ -82,7 +83,10 @@ def taken_over(
     found, wrong = compared(container, lower, compare)
     if wrong:
         return TakenOver(said=_differs(container, why, wrong, found), differs=True)
-    return TakenOver(_state_after(container, state, source, changes), f"{why}; {found.rows:,} rows were compared, and are equal")
+    return TakenOver(
+        _state_after(container, state, source, changes),
+        f"{why}; {counted(found.rows, 'row was compared, and is', 'rows were compared, and are')} equal",
+    )
 
 
 def compared(container: Container, lower: int | None, compare: Compare) -> tuple[Comparison, Mapping[Difference, int]]:

@@ -4,6 +4,7 @@ Belongs here: the words, and where they are counted. Does not belong: which valu
 """
 
 from incremental_assets.core.container import Container
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import LeftOut
 from incremental_assets.databases.source import SourceDatabase, Unplaced
 from incremental_assets.delta.result import SyncResult
@@ -24,9 +25,10 @@ def note_unplaced(container: Container, source: SourceDatabase, result: SyncResu
     where = container.options.where or ""
     rows = found.rows if found is not None else 0
     if before[1] == where and rows < before[0]:  # by another condition, other rows are meant
+        fewer = counted(before[0] - rows, "row fewer than before is", "rows fewer than before are")
         result.warnings.append(
-            f"{before[0] - rows:,} rows fewer than before are left out for their {_columns(container)}. If they were given a value below "
-            f"the watermark, no sync reads them, and they are missing in the lake: incremental-assets audit {container.label} --repair"
+            f"{fewer} left out for their {_columns(container)}. If they were given a value below the "
+            f"watermark, no sync reads them, and they are missing in the lake: incremental-assets audit {container.label} --repair"
         )
     return rows, where
 
@@ -35,9 +37,9 @@ def said_of(container: Container, found: Unplaced) -> str:
     """What a sync and an audit say of such rows."""
     where = found.where.replace("'", "''")
     return (
-        f"{found.rows:,} rows of the source are left out, as no window holds their {_columns(container)}: infinity, NaN, or a zero date. "
-        f"Correct them there (after that: incremental-assets audit {container.label} --repair), or accept it: containers: "
-        f"{{{container.name}: {{where: '{where}'}}}}"
+        f"{counted(found.rows, 'row of the source is', 'rows of the source are')} left out, as no window holds their "
+        f"{_columns(container)}: infinity, NaN, or a zero date. Correct them there (after that: "
+        f"incremental-assets audit {container.label} --repair), or accept it: containers: {{{container.name}: {{where: '{where}'}}}}"
     )
 
 

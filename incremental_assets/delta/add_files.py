@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.commit_files import NOT_UNDERSTOOD, can_be_replaced, commit_files, reason_against, target_of
 from incremental_assets.delta.engine import are_read_into_files, have_tasks, why_spark_reads
 from incremental_assets.delta.guards import expect_unmoved
@@ -51,7 +52,7 @@ def read_into_files(
     target = target_of(_absolute(table.address), head, write_batch)
     files = choice.rows.write(choice.tasks_of, target, report)
     _expect_there(table, files)
-    log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
+    log_info(f"{counted(len(files), 'file')} of rows, to be committed")
     return files
 
 

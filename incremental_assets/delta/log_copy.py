@@ -23,6 +23,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta import seen
 from incremental_assets.delta.deletion_vectors import vector_file
 from incremental_assets.delta.log import actions_in, files_of
@@ -105,7 +106,7 @@ class LogCopy:
         try:
             names = sorted({name for vector in vectors if (name := vector_file(vector)) is not None} - set(self.files))
             if len(names) > _MOST_VECTORS:
-                raise ValueError(f"{len(names)} files have its deletion vectors")
+                raise ValueError(f"{counted(len(names), 'file')} have its deletion vectors")
             with ThreadPoolExecutor(8) as threads:
                 found = dict(zip(names, threads.map(lambda name: self.folder.get_known(name, _MOST_BYTES), names), strict=True))
         except (FileNotFoundError, ValueError) as error:

@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.errors import lake_errors, place_errors
 from incremental_assets.delta.parquet_files import FILE_BYTES
 from incremental_assets.delta.table import LakeTable, among, read_rows
@@ -41,7 +42,9 @@ class Kept:
     version: int
 
     def __str__(self) -> str:
-        return f"{self.files_before:,} files are now {self.files_after:,}; {self.files_removed:,} old ones were removed"
+        return (
+            f"{counted(self.files_before, 'file is', 'files are')} now {self.files_after:,}; {self.files_removed:,} old ones were removed"
+        )
 
 
 def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container: Container) -> Kept | None:

@@ -13,6 +13,7 @@ from incremental_assets.core.errors import ConfigurationError, FrameRefused
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.own_rows import PartitionExpr
 from incremental_assets.core.schema import Column, widens
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.delta.errors import first_line
 from incremental_assets.delta.guards import expr
@@ -160,7 +161,9 @@ def outside(fitted: FittedFrame, partitioned: Partitioned, rows: "DataFrame") ->
         return None
     shown = [f"coalesce(cast({partition_value(expr)} AS string), 'NULL')" for expr in partitioned.exprs]
     example = rows.where(is_outside).selectExpr(*shown).limit(1).collect()[0]
-    return refused_outside(fitted.label, partitioned, f"{found:,} of the {total:,} rows that the asset returned are", tuple(example))
+    return refused_outside(
+        fitted.label, partitioned, f"{found:,} of the {counted(total, 'row')} that the asset returned are", tuple(example)
+    )
 
 
 def refused_outside(label: str, partitioned: Partitioned, which: str, example: Sequence[str] = ()) -> FrameRefused:
@@ -196,7 +199,7 @@ def expect_keys(fitted: FittedFrame, keys: Sequence[str], rows: "DataFrame") -> 
         such = ", ".join(f"{key} = {value}" for key, value in zip(keys, values, strict=True))
         raise FrameRefused(
             f"{label}: {total:,} of the merge keys occur more than once in the rows that the asset returned, such as {such} "
-            f"({times} rows); nothing was written. Keep one row of each key, or name more columns in merge_keys."
+            f"({counted(times, 'row')}); nothing was written. Keep one row of each key, or name more columns in merge_keys."
         )
     pairs = [found[at : at + 2] for at in range(len(keys), len(found), 2)]
     return [key_bounds(pair, types[key]) for pair, key in zip(pairs, keys, strict=True)]

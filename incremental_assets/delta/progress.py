@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from incremental_assets.core.shown_text import counted
 from incremental_assets.spark.progress import TaskProgress
 
 LOG_SECONDS = 5.0
@@ -46,9 +47,9 @@ class Progress:
         """One line for people, without the container."""
         words = [self.phase.value]
         if self.rows:
-            words.append(f"{self.rows:,} of about {max(self.expected, self.rows):,} rows")
+            words.append(f"{self.rows:,} of about {counted(max(self.expected, self.rows), 'row')}")
         elif self.expected:
-            words.append(f"about {self.expected:,} rows")
+            words.append(f"about {counted(self.expected, 'row')}")
         pace = self.rows / self.seconds if self.seconds >= 1 and self.phase is Phase.READS else 0.0
         if pace >= 1:
             words.append(f"{pace:,.0f} rows a second")

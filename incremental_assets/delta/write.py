@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.schema import Evolution, mapped_names, plan_evolution
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.as_text import rewrite
 from incremental_assets.delta.choose import Writing, choose, first_that_can
 from incremental_assets.delta.commit_files import checkpoint_if_due
@@ -72,7 +73,7 @@ def commit(
             # and then renames its own file to it, but on a file system these are two steps, and the second one replaces.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
-        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}: {outcome.how}" if is_written else outcome.how)
+        log(f"wrote {counted(outcome.rows_read, 'row')} as version {outcome.data_version}: {outcome.how}" if is_written else outcome.how)
         own = next((c for c in found if c.version == outcome.data_version), None)
         outcome = replace(outcome, data_commit=None if own is None else own.id)
         state = outcome.named_in(write_batch.state)

@@ -25,6 +25,7 @@ import dagster as dg
 from rich.console import Console
 
 from incremental_assets.core.anomalies import State
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.project import dagster_home, enter_project
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -166,7 +167,7 @@ class _Demo:
         for one in corrections:
             line = found[one.container]
             if line["status"] != "repaired" or line["surplus"] != one.deleted:
-                raise DemoFailed(f"{one.container}: {one.deleted} rows were deleted, and the audit says: {line['message']}")
+                raise DemoFailed(f"{one.container}: {counted(one.deleted, 'row')} were deleted, and the audit says: {line['message']}")
             keys = line["partitions_different"]
             if one.month is not None and keys != [one.month.isoformat()]:
                 raise DemoFailed(f"{one.container} was corrected in {one.month:%B %Y}, and the audit says that {keys} differ.")
@@ -196,8 +197,12 @@ class _Demo:
         rows = sum(change.rows for change in planted)
         left, resolved = self._anomalies(State.ACTIVE), self._anomalies(State.RESOLVED)
         if (found, left, resolved) != (rows, 0, rows):
-            raise DemoFailed(f"of {rows} bad rows {found} were found; {left} are still on the list and {resolved} were resolved.")
-        self.console.print(f"{rows} bad rows, {found} anomalies, all of them resolved by the scan that no longer found them.", style="bold")
+            raise DemoFailed(
+                f"of {counted(rows, 'bad row')} {found} were found; {left} are still on the list and {resolved} were resolved."
+            )
+        self.console.print(
+            f"{counted(rows, 'bad row')}, {found} anomalies, all of them resolved by the scan that no longer found them.", style="bold"
+        )
 
     def _anomalies(self, state: State) -> int:
         """Return how many anomalies are in a state."""
@@ -236,7 +241,9 @@ class _Demo:
                 found = landed(self.project / LANDING_FOLDER, self.lake.parent / LANDING)
                 if all(one.equal for one in found) or time.monotonic() > deadline:
                     return found
-                status.update(f"the sensors are at work: {sum(one.in_lake for one in found):,} of {sum(one.rows for one in found):,} rows")
+                status.update(
+                    f"the sensors are at work: {sum(one.in_lake for one in found):,} of {counted(sum(one.rows for one in found), 'row')}"
+                )
                 time.sleep(1)
 
     @contextmanager
@@ -276,8 +283,9 @@ class _Demo:
             raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
         if different := [one.container for one in files if not one.equal]:
             raise DemoFailed(f"lake and folder differ in {', '.join(different)}. What the daemon said is in {self._shown(self.log)}.")
-        of_files = f", and {sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files"
-        self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers{of_files}.[/]")
+        of_files = f", and {counted(sum(one.rows for one in files), 'row')} of {counted(sum(one.files for one in files), 'file')}"
+        equal = f"{counted(rows, 'row')} in {counted(len(found), 'container')}{of_files}"
+        self.console.print(f"\n[bold green]Lake and source are equal: {equal}.[/]")
         where = f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}."
         here = (self.project / PACKAGED).is_dir()
         ui, folder = ("make ui", "") if here else (f"incremental-assets --project {self.project} dev", f" {self.project}")

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyarrow import csv
 
+from incremental_assets.core.shown_text import counted
 from incremental_assets.demo.server_home import EmbeddedPostgresError
 
 pc: Any = pyarrow.compute  # its functions are made at run time: type checkers know none of them
@@ -278,7 +279,7 @@ def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progres
         copied = cursor.rowcount
         for statement in table.afterwards:
             cursor.execute(statement.encode())
-    progress(f"{table.name}: {copied:,} rows in {time.monotonic() - started:.1f} s")
+    progress(f"{table.name}: {counted(copied, 'row')} in {time.monotonic() - started:.1f} s")
     return copied
 
 

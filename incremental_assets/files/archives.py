@@ -7,6 +7,7 @@ import zipfile
 from typing import IO
 
 from incremental_assets.core.files import is_hidden, shown_path
+from incremental_assets.core.shown_text import counted
 from incremental_assets.files.beneath import NotRead
 
 _BEGINNINGS = {
@@ -40,4 +41,6 @@ def only_file(stream: IO[bytes]) -> IO[bytes]:
     if len(names) == 1:
         return archive.open(names[0])
     shown = ": " + ", ".join(map(shown_path, names[:_NAMED])) + (", …" if len(names) > _NAMED else "") if names else ""
-    raise NotRead(f"is a zip with {len(names):,} files{shown}. A zip is read if one file is in it: put the files themselves there.")
+    raise NotRead(
+        f"is a zip with {counted(len(names), 'file')}{shown}. A zip is read if one file is in it: put the files themselves there."
+    )

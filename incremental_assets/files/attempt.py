@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.attempts import Attempts, Suspect, of_files
 from incremental_assets.files.readers.read import FileRows
@@ -91,7 +92,7 @@ class Attempt:
                     self._refuse(chosen[0])
                     left = [file for file in left if file.key not in self.refused]
                 else:
-                    self._log(f"the Spark server ended while it read {len(chosen):,} files; a server of its own now reads fewer of them")
+                    self._log(f"the Spark server ended while it read {counted(len(chosen), 'file')}; its own one now reads fewer at once")
                 self._write([])
                 apart = self._apart()
                 if not apart and chosen[0].key in self.refused:
@@ -99,8 +100,8 @@ class Attempt:
                     return (), None
                 if not apart:
                     raise SparkUnavailable(
-                        f"The Spark server ended while it read {len(chosen):,} files, such as {chosen[0].path!r}. Sync again: then fewer "
-                        f"of them are read at once, until it is known which file ends the server."
+                        f"The Spark server ended while it read {counted(len(chosen), 'file')}, such as {chosen[0].path!r}. Sync again: "
+                        f"then fewer of them are read at once, until it is known which file ends the server."
                     ) from error
                 continue
             self.waiting = tuple(file for file in left if file not in chosen)

@@ -30,6 +30,7 @@ from incremental_assets.core.comparison import (
 from incremental_assets.core.files import FILE, MODIFIED, FileState
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.local_rows import arrow_schema
 from incremental_assets.delta.scope import LakeScope
@@ -232,9 +233,8 @@ class _Audit:
             found.rejected += count.rejected
             recorded, there = (record.rows, record.rejected), (here.rows, here.rejected)
             if key not in found.different and recorded != there:
-                reason = (
-                    f"the manifest has {recorded[0]:,} rows and {recorded[1]:,} rejected ones of it, the lake {there[0]:,} and {there[1]:,}"
-                )
+                has = f"{counted(recorded[0], 'row')} and {recorded[1]:,} rejected ones"
+                reason = f"the manifest has {has} of it, the lake {there[0]:,} and {there[1]:,}"
                 found.different[key] = PartitionDifference(key, Checksum(sum(recorded)), Checksum(sum(there)), reason)
 
     @contextlib.contextmanager
@@ -327,7 +327,10 @@ def _together(key: str | None, files: Sequence[PartitionDifference]) -> Partitio
         Checksum(sum(one.rows for one in side), sum(one.total for one in side))
         for side in ([one.source for one in files], [one.lake for one in files])
     )
-    said = [f"{one.key}: {one.reason or f'{one.source.rows:,} rows in the source, {one.lake.rows:,} in the lake'}" for one in files[:NAMED]]
+    said = [
+        f"{one.key}: {one.reason or counted(one.source.rows, 'row') + f' in the source, {one.lake.rows:,} in the lake'}"
+        for one in files[:NAMED]
+    ]
     more = f" … and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
     return PartitionDifference(key, source, lake, None if key is None else f"source and lake differ: {'; '.join(said)}{more}")
 

@@ -14,6 +14,7 @@ from incremental_assets.core.files import ComparedFiles, FileState, compare_file
 from incremental_assets.core.folder_column import FolderColumn, names_in
 from incremental_assets.core.names import nearest
 from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.table import Head, LakeTable, Left, expect_owner
 from incremental_assets.files.attempt import ended_with
@@ -68,7 +69,7 @@ class FilesPlan(Plan):
         """The number of files to be read, and the paths of the first three."""
         count = len(self.due)
         names = ", ".join(shown_path(file.path) for file in self.due[:3])
-        return f"{count:,} file{'' if count == 1 else 's'}" + (f": {names}{', …' if count > 3 else ''}" if count else "")
+        return counted(count, "file") + (f": {names}{', …' if count > 3 else ''}" if count else "")
 
 
 def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Manifest, request: Request, listed: FileListing) -> FilesPlan:
@@ -102,8 +103,8 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     # A disk that is not mounted looks like a folder without files. Files that went to another container are no sign of that.
     if not listed.stamps and not request.allow_empty and any(key not in listed.others for key in drop):
         raise EmptyRefused(
-            f"{container.label}: none of its {len(known):,} files is in {settings.address.display} any more; nothing was written. If they "
-            f"were really removed, say so with --allow-empty."
+            f"{container.label}: none of its {counted(len(known), 'file')} is in {settings.address.display} any more; nothing was written. "
+            f"If they were really removed, say so with --allow-empty."
         )
     reading = set(due)
     refused = [record for record in _refused(listed, known) if record.file not in reading]
@@ -235,7 +236,7 @@ def _decide(facts: _Facts) -> tuple[Action, str]:
             return Action.SKIP, f"nothing to do: no file matches {where} yet"
         state = facts.state
         watermark = "none" if state is None or state.watermark is None else format_value(CursorType.TIMESTAMP, state.watermark)
-        return Action.SKIP, f"nothing to do: the {same:,} files are those of the last sync; watermark {watermark}"
+        return Action.SKIP, f"nothing to do: the {counted(same, 'file is that', 'files are those')} of the last sync; watermark {watermark}"
     if request.reset:
         return Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks"
     if head is None:
@@ -249,7 +250,7 @@ def _decide(facts: _Facts) -> tuple[Action, str]:
     new = sum(1 for key in compared.due if key not in facts.known)
     replaced = sum(1 for key in compared.due if key in facts.known and facts.listed.stamps[key].is_doubtful(facts.known[key].stamp))
     of_same = f", and {replaced:,} of the same time and size that may have been replaced" if replaced else ""
-    return Action.SYNC, f"reads {new:,} new and {len(compared.due) - new - replaced:,} changed files{of_same}{tried}"
+    return Action.SYNC, f"reads {new:,} new and {counted(len(compared.due) - new - replaced, 'changed file')}{of_same}{tried}"
 
 
 def _notes(facts: _Facts) -> list[str]:

@@ -26,6 +26,7 @@ from incremental_assets.core.names import backticked
 from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
 from incremental_assets.delta.as_text import REWRITTEN_BYTES, may_be_rewritten
@@ -324,17 +325,19 @@ class FileSync(ContainerSync):
             result.messages.append(f"{len(self._renewed):,} of them have the same content as before, and are not read again")
         result.warnings += without_effect(self._definition.format, self._definition.options.read)
         if waiting and plan.request.mode is Mode.REFRESH:
-            result.warnings.append(f"{waiting:,} files were not read again, as the Spark server ended while it read them: ask once more")
+            result.warnings.append(
+                f"{counted(waiting, 'file was', 'files were')} not read again, as the Spark server ended meanwhile: ask once more"
+            )
         elif waiting:
             result.messages.append(f"{waiting:,} wait for the next sync, as the Spark server ended while it read them with others")
         if self._refusals:
             shown = list(self._refusals.values())[:3]
             more = f" … and {len(self._refusals) - 3:,} more" if len(self._refusals) > 3 else ""
             count = len(self._refusals)
-            result.warnings.append(f"{count:,} file{' could' if count == 1 else 's could'} not be read: {'; '.join(shown)}{more}")
+            result.warnings.append(f"{counted(count, 'file')} could not be read: {'; '.join(shown)}{more}")
             lost = sum(plan.known[key].rows for key in self._refusals if key in plan.known) if plan.whole and self._counts else 0
             if lost:
-                result.warnings.append(f"the {lost:,} rows that the table had of them are gone with the table that was replaced")
+                result.warnings.append(f"gone with the table that was replaced: {counted(lost, 'row')} that it had of them")
             result.more["files/refused"] = dict(list(self._refusals.items())[:SHOWN_FILES])
         held = self._rows.held if self._rows is not None else ()
         if held:

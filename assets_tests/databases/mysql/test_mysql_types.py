@@ -79,7 +79,7 @@ def test_a_zero_date_in_the_identifier_does_not_keep_the_others_out(shop: Callab
     project.execute("insert into days values (1, '2024-01-01'), (2, '0000-00-00'), (3, '2024-01-02')")
     for _ in range(2):
         line = project.one("days")
-        assert line["status"] == "warning" and line["message"].startswith("1 rows of the source are left out"), line
+        assert line["status"] == "warning" and line["message"].startswith("1 row of the source is left out"), line
         assert sorted(id_ for (id_,) in project.rows("days", "id")) in ([1, 3], [1, 3, 4])
         project.execute("insert ignore into days values (4, '2024-01-03')")
     accepted = line["message"].partition("where: '")[2].partition("'}}")[0].replace("''", "'")

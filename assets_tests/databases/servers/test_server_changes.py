@@ -48,7 +48,7 @@ def test_a_table_that_was_renamed_or_truncated_is_named(shop: Shop) -> None:
     project.execute("truncate table orders", "insert into orders values (1, 9)")
     line = project.one("orders", ok=False)
     # MariaDB gives a table that is truncated another id, so that its rows are compared, and differ, before its identifiers are looked at.
-    why = ("fallen back", "may be another one under its name, and 1 rows below the watermark differ")
+    why = ("fallen back", "may be another one under its name, and 1 row below the watermark differs")
     assert line["status"] == "failed" and any(said in line["message"] for said in why), line["message"]
     assert "--reset-watermarks" in line["message"]
     project.execute(project.sql.renamed("orders", "orders2"))

@@ -25,6 +25,7 @@ from incremental_assets.core.rules.rule import (
     expect_bounds,
 )
 from incremental_assets.core.rules.sql import ScannedTable
+from incremental_assets.core.shown_text import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,9 @@ class Change(AggregateRule):
     def expected(self) -> str:
         what = "The number of rows" if self.expression is None else code(self.expression)
         low, high = (None if bound is None else f"{100 * bound:+.6g} %" for bound in (self.min_change, self.max_change))
-        return f"{what} of a partition differs by {bounds_in_words(low, high)} from the mean of the {self.over} partitions before"
+        return (
+            f"{what} of a partition differs by {bounds_in_words(low, high)} from the mean of the {counted(self.over, 'partition')} before"
+        )
 
     @property
     def counts_rows(self) -> bool:
@@ -166,9 +169,11 @@ class Change(AggregateRule):
             return Outcome(Status.UNASSERTED, now, "there is nothing to compare with: no earlier partition has rows")
         mean = sum(earlier) / len(earlier)
         if mean == 0:
-            return Outcome(Status.UNASSERTED, now, f"there is nothing to compare with: the mean of {len(earlier)} earlier partitions is 0")
+            return Outcome(
+                Status.UNASSERTED, now, f"there is nothing to compare with: the mean of {counted(len(earlier), 'earlier partition')} is 0"
+            )
         change = (now - mean) / abs(mean)
-        comparison = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {len(earlier)} earlier partitions"
+        comparison = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {counted(len(earlier), 'earlier partition')}"
         expected = bounds_in_words(self.min_change, self.max_change)
         if within(change, self.min_change, self.max_change):
             return Outcome(Status.PASSED, now, f"{comparison}; expected {expected}")

@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.rules.declared import Declared
+from incremental_assets.core.shown_text import counted
 
 Number = int | float
 Names = tuple[str, ...]
@@ -266,7 +267,9 @@ class CountingRule(PartitionRule):
     def outcome(self, measured: Measured) -> Outcome:
         failed, asserted = int(measured.number or 0), measured.asserted
         passes = self.tolerates(failed, asserted)
-        message = f"{failed:,} of {asserted:,} rows break it" if failed else f"all {asserted:,} rows pass" if asserted else "no rows"
+        of = counted(asserted, "row")
+        broken = f"{failed:,} of {of} break{'s' if failed == 1 else ''} it"
+        message = broken if failed else f"all {of} pass" if asserted > 1 else "the one row passes" if asserted else "no rows"
         if failed and passes:
             message += f", which the tolerance of {self.tolerance} allows"
         return Outcome(Status.PASSED if passes else Status.FAILED, failed / asserted if asserted else 0.0, message, failed)
@@ -307,5 +310,5 @@ def bounds_in_words(low: Any, high: Any) -> str:
 
 
 def _tolerance_in_words(tolerance: Number) -> str:
-    share = f"{100 * tolerance:.6g} % of the rows" if isinstance(tolerance, float) else f"{tolerance:,} rows"
+    share = f"{100 * tolerance:.6g} % of the rows" if isinstance(tolerance, float) else counted(tolerance, "row")
     return f"; {share} may break it" if tolerance else ""

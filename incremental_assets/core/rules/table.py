@@ -15,6 +15,7 @@ from incremental_assets.core.duration import for_people, seconds_of
 from incremental_assets.core.rules.declared import Declared, NotDeclared
 from incremental_assets.core.rules.rule import Outcome, Rule, Status, code
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.spark_types import as_a_table_names_it, without_quotes
 
 AHEAD_SECONDS = 300
@@ -82,7 +83,7 @@ class ExpectedSchema(TableRule):
         if self.only:
             expected = {name.lower() for name in self.types}
             wrong += [f"{column.name} is not expected" for column in table.columns if column.name.lower() not in expected]
-        message = "; ".join(wrong) if wrong else f"{len(self.types)} columns as expected"
+        message = "; ".join(wrong) if wrong else f"{counted(len(self.types), 'column')} as expected"
         return Outcome(Status.FAILED if wrong else Status.PASSED, float(len(wrong)), message)
 
 

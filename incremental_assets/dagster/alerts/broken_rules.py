@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.rules.examples import example
 from incremental_assets.core.rules.rule import Severity as RuleSeverity
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.alerts.problems import Facts, Problem, Severity
 
 
@@ -30,7 +31,7 @@ def _problem(some: Sequence[Anomaly], facts: Facts, blocks: bool) -> Problem:
     text = f"{newest.container}: {newest.rule}{blocking}: {_how_many(some, newest)}"
     if newest.partition is not None:
         others = len({one.partition for one in some} - {newest.partition})
-        text += f", in {newest.partition}" + (f" and {others:,} other partition{'s' if others > 1 else ''}" if others else "")
+        text += f", in {newest.partition}" + (f" and {counted(others, 'other partition')}" if others else "")
     is_error = any(one.severity is RuleSeverity.ERROR for one in some)
     return Problem(
         Severity.FAILURE if is_error else Severity.WARNING,
@@ -44,4 +45,4 @@ def _problem(some: Sequence[Anomaly], facts: Facts, blocks: bool) -> Problem:
 def _how_many(some: Sequence[Anomaly], newest: Anomaly) -> str:
     """The number of rows; what the rule says of the number or the table that it is about."""
     counts = [one.rows for one in some if one.rows is not None]
-    return f"{sum(counts):,} row{'' if sum(counts) == 1 else 's'}" if len(counts) == len(some) else newest.message
+    return counted(sum(counts), "row") if len(counts) == len(some) else newest.message

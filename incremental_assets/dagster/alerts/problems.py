@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.duration import for_people
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.event_log import INTERRUPTED
 
 _END_IT = (
@@ -223,7 +224,7 @@ def _lags(
         keys = {f"{one['container']} lag": one for one in late}
         if len(late) > 1 and late == some:
             last = min(late, key=lambda one: one["lag_seconds"])
-            text = f"{store}: all of its {len(late):,} containers are behind: {_behind(last)}"
+            text = f"{store}: all of its {counted(len(late), 'container')} are behind: {_behind(last)}"
             problems[f"{store} lag"] = Problem(Severity.WARNING, text, _SEE, facts[last["container"]].link)
             said |= keys.keys()
         elif not some:

@@ -79,6 +79,20 @@ class ScanOptions:
         return {**config, "looks": ScanMode.incremental.value}
 
 
+def by_identifier(
+    chosen: Sequence[ContainerDefinition], named: Sequence[str]
+) -> tuple[list[ContainerDefinition], list[ContainerDefinition]]:
+    """The containers that have an incremental identifier, and those that have none. ``named``: the arguments of the command.
+
+    Raises ConfigurationError for a container without identifier that is named itself, and where none has one.
+    """
+    whole = [one for one in chosen if one.container.identifier is None]
+    refused = [one for one in whole if one.container.label in named or len(whole) == len(chosen)]
+    if refused:
+        raise not_configured(refused[0].container)
+    return [one for one in chosen if one not in whole], whole
+
+
 def scan_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], options: ScanOptions, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, audit_set
 from incremental_assets.core.rules.examples import example_in
 from incremental_assets.core.rules.rule import FailedRow, Rule, Severity, Status, Verdict
 from incremental_assets.core.rules.table import TableRule
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.summary import ScanSummary, summary_metadata
 from incremental_assets.dagster.quality.tables import rows_of, samples
@@ -139,7 +140,7 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     failed = None if worst.failed is None else sum(verdict.failed or 0 for verdict in verdicts)
     alike = sum(1 for verdict in verdicts if verdict.status is worst.status)
     where = f"; {worst.partition or 'the rows without identifier'}: {worst.message}" if worst.status is not Status.PASSED else ""
-    message = f"{alike} of {len(verdicts)} partitions{where}" if len(verdicts) > 1 else worst.message
+    message = f"{alike} of {counted(len(verdicts), 'partition')}{where}" if len(verdicts) > 1 else worst.message
     return Verdict(
         worst.rule, None, worst.status, worst.severity, worst.blocking, sum(verdict.rows for verdict in verdicts), asserted, failed,
         None if failed is None or not asserted else failed / asserted, message,

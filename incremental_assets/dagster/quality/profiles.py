@@ -19,6 +19,7 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.rules.sql import ScannedTable
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
@@ -202,14 +203,14 @@ def _write_page(page: Path, container: Container, merged: Profile | None, refres
     notes: list[str] = []
     if in_table is not None and in_table != merged.rows:
         notes = [
-            f"The table has {in_table:,} rows, and this profile is of {merged.rows:,}: partitions that were not profiled yet, or were "
-            f"rewritten since, are profiled with --full."
+            f"The table has {counted(in_table, 'row')}, and this profile is of {merged.rows:,}: partitions that were not profiled "
+            f"yet, or were rewritten since, are profiled with --full."
         ]
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(profile_page(merged, container.label, notes), encoding="utf-8")
     read = (
-        f"{sum(refreshed.rows.values()):,} rows of {len(refreshed.rows):,} partitions profiled in one pass; {merged.rows:,} rows of "
-        f"{len(merged.partitions):,} in the merged profile"
+        f"{counted(sum(refreshed.rows.values()), 'row')} of {counted(len(refreshed.rows), 'partition')} profiled in one pass; "
+        f"{counted(merged.rows, 'row')} of {len(merged.partitions):,} in the merged profile"
     )
     return ". ".join([read, *notes, *([] if has_plots() else [PLOTS_MISSING])])
 
@@ -269,7 +270,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
     if chosen and scan_scope.partition is None:
         raise _of_other_partitions(container, "it has none now", again)
     rows = _rows(scope, container, head, scan_scope)
-    log(f"{container.label}: proposes from {len(split.fitted):,} partitions, and asks {len(chosen):,} others")
+    log(f"{container.label}: proposes from {counted(len(split.fitted), 'partition')}, and asks {len(chosen):,} others")
     with lake_errors(container.label, table.url):
         found = suggest(
             fitted,

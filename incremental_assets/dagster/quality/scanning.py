@@ -23,6 +23,7 @@ from incremental_assets.core.cursor_type import format_value, json_value, parse_
 from incremental_assets.core.errors import SyncError
 from incremental_assets.core.rules.rule import Rule, Status
 from incremental_assets.core.rules.table import TableRule
+from incremental_assets.core.shown_text import counted
 from incremental_assets.dagster.locks import record_lock, scan_lock
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.request import ScanRequest, requested_scope, scanned_after
@@ -248,7 +249,8 @@ def scanned_to(records: Records, container: Container, type: OperationType = Ope
 
 def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: set[str], passes: int) -> str:
     """The results in words, for the record and the log."""
-    parts = [f"{rows:,} rows of {partitions:,} partition{'s' if partitions != 1 else ''} by {rules} rules in {passes} passes"]
+    asked = f"{counted(rules, 'rule')} in {counted(passes, 'pass', 'passes')}"
+    parts = [f"{counted(rows, 'row')} of {counted(partitions, 'partition')} by {asked}"]
     parts.append(f"broken: {', '.join(sorted(failed))}" if failed else "none is broken")
     if errored:
         parts.append(f"could not be asked: {', '.join(sorted(errored))}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
 from incremental_assets.files.readers.quoting import Quoting
 from incremental_assets.files.readers.reading import (
@@ -138,7 +139,7 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
         raise SourceError(refusal(file, f"its first line is longer than {HEAD_BYTES} bytes; is it CSV?"))
     if not reading.header:
         if known and len(first) > len(known):
-            raise SourceError(refusal(file, f"its first line has {len(first)} cells, and the table {len(known)} columns"))
+            raise SourceError(refusal(file, f"its first line has {len(first)} cells, and the table {counted(len(known), 'column')}"))
         return tuple(known.values())[: len(first)] if known else tuple(f"c{i}" for i in range(len(first)))
     names = tuple(known.get(name.strip().lower(), name.strip()) or f"_c{i}" for i, name in enumerate(first))
     twice = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]

@@ -7,6 +7,7 @@ Belongs here: what first lines show, in words. Does not belong: the options them
 import re
 from collections.abc import Iterator, Sequence
 
+from incremental_assets.core.shown_text import counted
 from incremental_assets.files.readers.beginning import Beginning, first_lines
 from incremental_assets.files.readers.local_lines import SEPARATORS
 from incremental_assets.files.readers.reading import Reading
@@ -38,7 +39,7 @@ def proposed_options(head: bytes, reading: Reading) -> Iterator[tuple[str, str]]
         better = [one for one, counts in lines.items() if len(set(counts)) == 1 < counts[0]]
         if len(set(lines[reading.separator])) > 1 or lines[reading.separator][0] == 1:
             for separator in better[:1]:
-                yield _SEPARATOR[separator], f"each of its first lines has {lines[separator][0]} cells then"
+                yield _SEPARATOR[separator], f"each of its first lines has {counted(lines[separator][0], 'cell')} then"
                 reading = reading.separated_by(separator)
                 begins = Beginning.of(head, reading)
     if begins.title and not reading.skip_lines:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from incremental_assets.core.shown_text import counted
 from incremental_assets.quality.profile.column import ColumnProfile, Form, Lengths, Profile
 from incremental_assets.quality.profile.plots import MOST_PARTITIONS, Plot, column_plots, rows_plot
 
@@ -70,9 +71,9 @@ def _plotting_library() -> str | None:
 
 def _about(profile: Profile) -> str:
     partitions = len(profile.partitions)
-    parts = [f"{profile.rows:,} rows", f"{len(profile.columns):,} columns"]
+    parts = [counted(profile.rows, "row"), counted(len(profile.columns), "column")]
     if partitions > 1:
-        parts.append(f"{partitions:,} partitions")
+        parts.append(counted(partitions, "partition"))
     if profile.delta_version is not None:
         parts.append(f"version {profile.delta_version:,} of the table")
     if profile.at is not None:

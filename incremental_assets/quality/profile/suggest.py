@@ -16,6 +16,7 @@ from incremental_assets.core.rules.numbers import Change
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable
 from incremental_assets.core.rules.values import NotNull, RowRule
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.yaml_text import comment_text, flow
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric
@@ -219,7 +220,7 @@ def _not_nulls_as_one(kept: Sequence[Suggestion]) -> list[Suggestion]:
 def _head(split: Split, rows: int) -> list[str]:
     lines = [f"# Proposed by the profile of {_span(split.fitted)}."]
     if split.held_out:
-        return [*lines, f"# Tested on {_span(split.held_out)}, {rows:,} rows that they were not made from."]
+        return [*lines, f"# Tested on {_span(split.held_out)}, {counted(rows, 'row')} that they were not made from."]
     return [*lines, "# NOT asked of other rows: there is no second partition with rows to hold back. Look at each rule before you use it."]
 
 
@@ -228,7 +229,7 @@ def _span(keys: Sequence[Key]) -> str:
         return "no partition"
     if len(keys) == 1:
         return "all rows" if keys[0] is None else f"partition {comment_text(keys[0])}"
-    return f"{len(keys):,} partitions ({comment_text(keys[0])} to {comment_text(keys[-1])})"
+    return f"{counted(len(keys), 'partition')} ({comment_text(keys[0])} to {comment_text(keys[-1])})"
 
 
 def _of_held_out(one: Suggestion) -> str:
