@@ -20,6 +20,7 @@ from dagster_shared.error import SerializableErrorInfo
 from assets_tests.dagster.recorded_ticks import queue_run, record_tick, switch_on
 from assets_tests.dagster.test_alerts import HOLDER, LIMITS, RECORD
 from assets_tests.harness import Project
+from incremental_assets.core.looks import Look
 from incremental_assets.dagster.alerts.causes import one_for_each_cause
 from incremental_assets.dagster.alerts.messages import from_cursor, news, to_cursor
 from incremental_assets.dagster.alerts.problems import Cause, Found, Kind, Limits, Problem, Severity, found_in
@@ -192,7 +193,7 @@ def test_a_run_that_waits_explains_the_lag_of_its_own_container_only(project: Ma
         queue_run(instance, SCHEDULE, "shop/a")
         then = now + 86_400
         record_tick(instance, SCHEDULE, then)
-        remember(instance, {"shop/c": then})
+        remember(instance, {"shop/c": Look(int(then))})
         waiting = look(instance, chosen, late, expected, then)
         assert waiting.problems.keys() == {f"overdue {SCHEDULE}", "shop/b lag"}
         assert "has not begun" in waiting.problems[f"overdue {SCHEDULE}"].text

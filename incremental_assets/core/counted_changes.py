@@ -65,13 +65,19 @@ def counted_of(container: Container, table: str) -> str:
     return f"{table} deleted" if container.strategy is Strategy.UPSERT else table
 
 
+def is_said(text: str) -> bool:
+    """Whether a text is one of ``said_of``."""
+    return text.startswith("up to ") and " reads again: the lake may " in text
+
+
 def said_of(label: str, strategy: Strategy, missed: int) -> str:
     """What a sync says of changes that it has not met."""
     if strategy is Strategy.UPSERT:
         deleted = counted(missed, "row of the source was deleted", "rows of the source were deleted")
         return (
-            f"up to {deleted} below what upsert reads again: the lake may still have them. Write deletes: sweep, and they go; soft, and they "
-            f"are marked; or keep, if they are to stay, which ends this warning. To remove them once: incremental-assets audit {label} --repair"
+            f"up to {deleted} below what upsert reads again: the lake may still have them. With deletes: sweep they go, with "
+            f"soft they are marked, and keep says that they are to stay, which ends this warning. To remove them once: "
+            f"incremental-assets audit {label} --repair"
         )
     return (
         f"up to {counted(missed, 'row of the source was', 'rows of the source were')} updated or deleted below what append "

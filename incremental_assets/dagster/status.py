@@ -15,7 +15,8 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
-from incremental_assets.core.counted_changes import said_of
+from incremental_assets.core.container import Container
+from incremental_assets.core.counted_changes import is_said, said_of
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.core.looks import Looks, lag_seconds
 from incremental_assets.core.rules.rule import Severity
@@ -84,7 +85,7 @@ def _line(
     looked = _last_covered(syncs) if look is None else look.at
     result, message = ("never", "") if last is None else (last["result"], last["message"])
     if look is not None and look.missed and result in ("success", "warning"):
-        result, message = _with_missed(label, look.missed, result, message)
+        result, message = _with_missed(container, look.missed, result, message)
     return {
         "container": label,
         "result": "missing" if definition.missing_since is not None else result,
@@ -111,11 +112,10 @@ def _line(
     }
 
 
-def _with_missed(label: str, missed: int, result: str, message: str) -> tuple[str, str]:
+def _with_missed(container: Container, missed: int, result: str, message: str) -> tuple[str, str]:
     """The result and the message of the last sync with what the last look, which may be a later one, knows of missed changes."""
-    said = said_of(label, missed)
-    others = [one for one in message.split("; ") if not one.endswith(said.partition(" rows ")[2])]  # without what the sync has said of them
-    return "warning", "; ".join([*(others if result == "warning" else ()), said])
+    others = [one for one in message.split("; ") if not is_said(one)] if result == "warning" else []
+    return "warning", "; ".join([*others, said_of(container.label, container.strategy, missed)])
 
 
 def _syncs(instance: dg.DagsterInstance, label: str) -> list[dg.RunRecord]:

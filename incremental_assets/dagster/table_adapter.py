@@ -20,6 +20,7 @@ from incremental_assets.core.names import canonical_name, encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.core.schema import Column
+from incremental_assets.core.shown_text import counted
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.dagster.learned import keep_learned
@@ -151,9 +152,9 @@ class TableAdapter:
             if not is_audited_here(table, plan.in_lake, partitions, request.audit):
                 scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
-            counted = plan.changes  # in a snapshot, they are not asked for
+            changes = plan.changes  # in a snapshot, they are not asked for
             with reader.snapshot():
-                plan = replace(self._made(instance, container, reader, table, partitions, request, event), changes=counted)
+                plan = replace(self._made(instance, container, reader, table, partitions, request, event), changes=changes)
                 if plan.action is Action.SKIP:
                     rows, now = _rows_now(definition, reader, plan)
                     most = definition.settings.rows_a_window

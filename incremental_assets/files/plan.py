@@ -12,6 +12,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, EmptyRefused, RebuildNeeded
 from incremental_assets.core.files import ComparedFiles, FileState, compare_files, shown_path
 from incremental_assets.core.folder_column import FolderColumn, names_in
+from incremental_assets.core.looks import Look
 from incremental_assets.core.names import nearest
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.shown_text import counted
@@ -60,9 +61,9 @@ class FilesPlan(Plan):
         return self.action is Action.SKIP and not self.recent and not self.later and not self.listed.unseen
 
     @property
-    def covers_until(self) -> float | None:
+    def look(self) -> Look | None:
         """See ``Plan``. Files that could not be read count as covered, as each look would find them again: they are reported otherwise."""
-        return None if self.later or self.listed.unseen else super().covers_until
+        return None if self.later or self.listed.unseen else super().look
 
     @property
     def requested(self) -> str:

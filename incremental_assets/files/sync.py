@@ -22,6 +22,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import SourceError, SourceInterrupted
 from incremental_assets.core.files import FILE, MODIFIED, FileState, shown_path
 from incremental_assets.core.ladder import TEXT
+from incremental_assets.core.looks import Look
 from incremental_assets.core.names import backticked
 from incremental_assets.core.nested_types import NESTED
 from incremental_assets.core.plan import Mode
@@ -286,8 +287,8 @@ class FileSync(ContainerSync):
         return self._rows.counts if self._rows is not None else {}
 
     @property
-    def covers_until(self) -> float | None:
-        return None if FileState.WAITING in self._states.values() else super().covers_until
+    def look(self) -> Look | None:
+        return None if FileState.WAITING in self._states.values() else super().look
 
     @property
     def _refusals(self) -> Mapping[str, str]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from incremental_assets.demo.mariadb import EmbeddedMariaDB, MariaDBUnavailable
 
+from assets_tests.databases.mariadb_server import EmbeddedMariaDB, MariaDBUnavailable
 from assets_tests.databases.mysql.project import MySQLProject, mysql_projects
 from assets_tests.databases.servers.parameters import MARIADB, Shop, projects
 
