@@ -68,7 +68,7 @@ def _record_command(file: Path, arguments: list[str]) -> None:
     """Runs a command of the product, and writes the names of the functions that it has called to the file, as JSON."""
     # What is imported before is not recorded, which makes the command a few times faster.
     from incremental_assets.cli import main
-    from incremental_assets.dagster import loading, parallel_sync, runner
+    from incremental_assets.runs import loading, parallel_sync, runner
 
     assert loading and parallel_sync and runner
     sys.argv = ["incremental-assets", *arguments]

@@ -26,7 +26,6 @@ import yaml
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.errors import SourceError
-from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.catalog_asset import catalog_definitions
 from incremental_assets.dagster.components.datastore import CatalogEntry, DatastoreComponent
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
@@ -34,17 +33,18 @@ from incremental_assets.dagster.components.postgres import PostgresDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
 from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.io_manager import delta_io_manager
-from incremental_assets.dagster.locks import table_lock
-from incremental_assets.dagster.loggers import LOGGERS
-from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 from incremental_assets.dagster.resources import lake_resource, spark_resource
-from incremental_assets.dagster.runner import Runner, SyncOptions
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
-from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.compare import Comparison, compare
+from incremental_assets.operations.audit import AuditOptions, audit_lines
+from incremental_assets.operations.scans import ScanOptions, scan_lines
+from incremental_assets.project.scaffold import write_project
+from incremental_assets.runs.locks import table_lock
+from incremental_assets.runs.loggers import LOGGERS
+from incremental_assets.runs.ordinary_run import command_line_instance
+from incremental_assets.runs.runner import Runner, SyncOptions
 
 ALL = os.environ.get("TESTS") == "all"
 """Whether these are the tests of `make test-all`, which have more time."""

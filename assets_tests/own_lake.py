@@ -13,10 +13,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from incremental_assets.dagster.io_manager import DeltaIOManager, delta_io_manager
-from incremental_assets.dagster.locks import table_lock
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 from incremental_assets.dagster.resources import lake_resource, spark_resource
 from incremental_assets.delta.scope import TableLock
+from incremental_assets.runs.locks import table_lock
+from incremental_assets.runs.partitions import RANGE_END, RANGE_START
 
 Rows = list[tuple[Any, ...]]
 

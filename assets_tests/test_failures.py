@@ -22,8 +22,8 @@ from deltalake import DeltaTable
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.locks import container_lock
 from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.runs.locks import container_lock
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

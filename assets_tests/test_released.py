@@ -20,12 +20,12 @@ from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.watermark import TableState
-from incremental_assets.dagster.alerts.messages import from_cursor
 from incremental_assets.delta.folders import FILES_FOLDER
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable, Left, read_rows
 from incremental_assets.files import manifest
 from incremental_assets.files.manifest import Manifest
+from incremental_assets.operations.alerts.messages import from_cursor
 from incremental_assets.quality.records import ANOMALIES, Records
 
 RELEASES = sorted(path.name for path in RELEASED.iterdir())

@@ -12,11 +12,11 @@ import pytest
 
 from assets_tests.harness import Project, long
 from assets_tests.test_kill import other_host
-from incremental_assets.dagster import container_output
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta import write
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.runs import commit as container_output
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

@@ -248,9 +248,9 @@ class Bench:
         It is the median of 21 plans in one process.
         """
         from incremental_assets.core.plan import Action, Mode, Request
-        from incremental_assets.dagster.adapters import adapter_of
-        from incremental_assets.dagster.loading import load_datastores, select
-        from incremental_assets.dagster.project import enter_project, lake_root
+        from incremental_assets.project.folders import enter_project, lake_root
+        from incremental_assets.runs.adapters.choose import adapter_of
+        from incremental_assets.runs.loading import load_datastores, select
 
         os.environ.update(self.project.environment)
         enter_project(self.project.folder)

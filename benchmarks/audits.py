@@ -20,15 +20,15 @@ from benchmarks.__main__ import DEFS, PREPARE
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
 from incremental_assets.core.comparison import Checksum, HashedRows, RowScope
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.loading import load_datastores, select
-from incremental_assets.dagster.project import enter_project
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.delta.hashed_rows import LakeHashedRows
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.adapters.choose import adapter_of
+from incremental_assets.runs.loading import load_datastores, select
 from incremental_assets.spark.session import open_session
 
 MONTH = "1995-06-01"

@@ -17,12 +17,12 @@ import yaml
 
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
-from incremental_assets.dagster.loading import load_datastores, select
-from incremental_assets.dagster.project import enter_project
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.loading import load_datastores, select
 from incremental_assets.spark.session import SparkSession, open_session
 
 WAYS = {"plain": False, "clustered": True}

@@ -29,12 +29,12 @@ from dagster._serdes import serialize_value
 
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Measured, Project, run
-from incremental_assets.dagster.loading import load_project, select
-from incremental_assets.dagster.one_asset_job import one_asset_job
-from incremental_assets.dagster.project import enter_project
-from incremental_assets.dagster.quality.command import run_alone
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.operations.scans import run_alone
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.dagster_internals.one_asset_job import one_asset_job
+from incremental_assets.runs.loading import load_project, select
+from incremental_assets.runs.ordinary_run import command_line_instance
 
 COLUMNS = 12
 """How many columns each table has."""

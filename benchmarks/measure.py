@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.project.scaffold import write_project
 from incremental_assets.spark.session import stop_server
 
 

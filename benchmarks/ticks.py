@@ -25,9 +25,6 @@ from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.dagster.components.postgres import PostgresDatastore
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import enter_project, lake_root
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.dagster.schedules import datastore_schedule
 from incremental_assets.databases.definition import TableDefinition, definitions_of
 from incremental_assets.databases.postgres.source import PostgresSource
@@ -35,6 +32,9 @@ from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta.result import NEW, SIGNATURE
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.project.folders import enter_project, lake_root
+from incremental_assets.runs.ordinary_run import command_line_instance
+from incremental_assets.runs.partitions import container_key
 
 ROWS = 1000
 """How many rows each table has in the source."""

@@ -13,12 +13,12 @@ import pytest
 
 from assets_tests.harness import Project, long, wait_for
 from incremental_assets.core.capture import parse_lsn
-from incremental_assets.dagster import container_output
 from incremental_assets.databases import capture_sync
 from incremental_assets.databases.postgres.capture import change_log
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta import write
 from incremental_assets.delta.engine import WRITE_BY
+from incremental_assets.runs import commit as container_output
 
 MakeProject = Callable[..., Project]
 SLOT = "incremental_assets_shop"

@@ -14,7 +14,7 @@ import pytest
 from assets_tests.capture.test_capture import SLOT
 from assets_tests.harness import Project, long, wait_for
 from incremental_assets.core.errors import SyncError
-from incremental_assets.dagster import capture
+from incremental_assets.operations import capture
 
 MakeProject = Callable[..., Project]
 KEYED = {"t": {"capture": "log", "primary_key": ["id"]}}

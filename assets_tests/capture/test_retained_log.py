@@ -13,10 +13,10 @@ from assets_tests.capture.test_capture import PARTITIONED, SLOT, TABLE, set_up
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode, Request
-from incremental_assets.dagster.jobs import config_of
-from incremental_assets.dagster.metadata import plain
-from incremental_assets.dagster.one_asset_job import implicit_job
-from incremental_assets.dagster.partitions import container_key
+from incremental_assets.runs.dagster_internals.one_asset_job import implicit_job
+from incremental_assets.runs.launch import config_of
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.metadata import plain
 
 MakeProject = Callable[..., Project]
 CHECK = dg.AssetCheckKey(dg.AssetKey(["shop", "orders"]), "retained_log")

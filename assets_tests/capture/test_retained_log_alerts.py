@@ -12,9 +12,9 @@ import pytest
 
 from assets_tests.capture.test_capture import SLOT, TABLE, set_up
 from assets_tests.harness import Project
-from incremental_assets.dagster.alerts.messages import news
-from incremental_assets.dagster.alerts.problems import Found, Limits, Severity
-from incremental_assets.dagster.alerts.replication_slots import LEAST_BYTES, slot_problems
+from incremental_assets.operations.alerts.messages import news
+from incremental_assets.operations.alerts.problems import Found, Limits, Severity
+from incremental_assets.operations.alerts.replication_slots import LEAST_BYTES, slot_problems
 
 MakeProject = Callable[..., Project]
 HOUR = 3600.0

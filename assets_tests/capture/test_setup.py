@@ -13,8 +13,8 @@ from assets_tests.capture.test_capture import SLOT, TABLE, set_up
 from assets_tests.cli.test_json import documented
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError, SourceError
-from incremental_assets.dagster import capture
 from incremental_assets.databases.postgres.capture import setup
+from incremental_assets.operations import capture
 
 MakeProject = Callable[..., Project]
 

@@ -13,13 +13,13 @@ import pytest
 
 from assets_tests.capture.test_capture import set_up
 from assets_tests.harness import Project
-from incremental_assets.dagster import dry_run
-from incremental_assets.dagster.capture import captured, status
-from incremental_assets.dagster.one_asset_job import implicit_job
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.runner import SyncOptions
-from incremental_assets.dagster.schedules import LookedUp, NotDue, launch_if_due
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.operations import dry_run
+from incremental_assets.operations.capture import captured, status
+from incremental_assets.runs.dagster_internals.one_asset_job import implicit_job
+from incremental_assets.runs.due import LookedUp, NotDue, launch_if_due
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.runner import SyncOptions
 
 MakeProject = Callable[..., Project]
 NAMES = ["t0", "t1", "t2", "t3", "t4"]

@@ -22,11 +22,11 @@ from incremental_assets.core.container import Kind, Origin, SourceColumn, Source
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
-from incremental_assets.dagster import catalog_store
-from incremental_assets.dagster.catalog_store import CatalogStore
-from incremental_assets.dagster.run_tags import PREFIX
 from incremental_assets.databases.postgres.cuts import ordering_cuts
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.project import catalog_store
+from incremental_assets.project.catalog_store import CatalogStore
+from incremental_assets.runs.records.run_tags import PREFIX
 
 MakeProject = Callable[..., Project]
 

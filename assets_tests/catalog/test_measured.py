@@ -15,7 +15,7 @@ from assets_tests.harness import Project
 from incremental_assets.catalog.detect import Proposal, propose
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.evidence import ColumnEvidence, ProfiledColumn, TableEvidence, TableProfile
-from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
+from incremental_assets.operations.scans import ScanOptions, profile_lines
 
 MakeProject = Callable[..., Project]
 NOW = "now()"

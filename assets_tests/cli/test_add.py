@@ -24,8 +24,8 @@ from incremental_assets.catalog import definition
 from incremental_assets.cli import app
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.yaml_text import comment_text, flow
-from incremental_assets.dagster.loading import load_datastores
-from incremental_assets.dagster.new_datastore import NewDatastore
+from incremental_assets.operations.new_datastore import NewDatastore
+from incremental_assets.runs.loading import load_datastores
 
 Run = Callable[..., str]
 EVIL = "x\n  - injected: 1"

@@ -16,9 +16,9 @@ import pytest
 
 from assets_tests.harness import Folder, Project
 from assets_tests.test_tutorial import blocks, expect
-from incremental_assets.dagster.project import read_project
-from incremental_assets.dagster.project_check import check_lines
-from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.operations.check import check_lines
+from incremental_assets.project.folders import read_project
+from incremental_assets.project.scaffold import write_project
 
 HEAD = 'type: incremental_assets.PostgresDatastore\nattributes:\n  name: shop\n  url: "{{ env.SHOP_URL }}"\n'
 ALERTS = "type: incremental_assets.Alerts\nattributes:\n"

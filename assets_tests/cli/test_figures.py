@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from assets_tests.api.service import READ, service
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.figures import prometheus_text
-from incremental_assets.dagster.status import status_lines
+from incremental_assets.operations.figures import prometheus_text
+from incremental_assets.operations.status import status_lines
 
 Values = Mapping[tuple[str, ...], float]
 

@@ -18,27 +18,27 @@ from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.core.watermark import Holder
-from incremental_assets.dagster import catalog_command
-from incremental_assets.dagster.alerts.problems import Problem
-from incremental_assets.dagster.alerts.problems import Severity as AlertSeverity
-from incremental_assets.dagster.current_problems import CurrentProblem
-from incremental_assets.dagster.defs_files import YamlPlace
-from incremental_assets.dagster.dry_run import dry_run_lines
-from incremental_assets.dagster.metadata import as_metadata, line
-from incremental_assets.dagster.operations import operations
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project_check import _Checked
-from incremental_assets.dagster.project_check import _record as _checked_record
-from incremental_assets.dagster.quality import command
-from incremental_assets.dagster.quality.summary import ScanSummary, line_of
-from incremental_assets.dagster.runner import SyncOptions
-from incremental_assets.dagster.status import status_lines
-from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.databases.sweep import Sweep
 from incremental_assets.delta.write_batch import Way, WriteResult
+from incremental_assets.operations import catalog as catalog_command
+from incremental_assets.operations import scans as command
+from incremental_assets.operations.alerts.current import CurrentProblem
+from incremental_assets.operations.alerts.problems import Problem
+from incremental_assets.operations.alerts.problems import Severity as AlertSeverity
+from incremental_assets.operations.check import _Checked
+from incremental_assets.operations.check import _record as _checked_record
+from incremental_assets.operations.dry_run import dry_run_lines
+from incremental_assets.operations.history import operations
+from incremental_assets.operations.status import status_lines
+from incremental_assets.project.defs_files import YamlPlace
 from incremental_assets.quality.records import OperationResult, ScanOperation
 from incremental_assets.quality.scan import ScanResult
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.quality.summary import ScanSummary, line_of
+from incremental_assets.runs.records.metadata import as_metadata, line
+from incremental_assets.runs.records.watermarks import current, history
+from incremental_assets.runs.runner import SyncOptions
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "json.md"
 TABLES, FILES = {"sql"}, {"files", "drops"}

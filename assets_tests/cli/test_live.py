@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.dagster.runs.workers import run_in_workers
 from incremental_assets.delta import progress as module
 from incremental_assets.delta.progress import Phase, Progress, RunProgress, displayed_by, show
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.runs.workers import run_in_workers
 from incremental_assets.spark.progress import TaskProgress
 from incremental_assets.spark.session import stop_server
 

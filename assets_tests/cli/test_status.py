@@ -17,7 +17,7 @@ from incremental_assets.cli.status import screen_of
 from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.rules.rule import Severity
-from incremental_assets.dagster.status import _newest_row_age, _next_tick, status_lines
+from incremental_assets.operations.status import _newest_row_age, _next_tick, status_lines
 
 MakeProject = Callable[..., Project]
 

@@ -21,8 +21,8 @@ from assets_tests.harness import Project
 from incremental_assets.cli import app
 from incremental_assets.cli.terminal import as_table, print_catalog, print_syncs, print_table, say_record
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.loggers import warnings_once
 from incremental_assets.dagster.web.serve import serve
+from incremental_assets.runs.loggers import warnings_once
 
 MakeProject = Callable[..., Project]
 LONG = "a_table_of_the_warehouse_whose_name_is_sixty_characters_long"

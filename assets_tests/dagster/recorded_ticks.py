@@ -21,7 +21,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 _GONE = SerializableErrorInfo("the source is gone", [], None)
 

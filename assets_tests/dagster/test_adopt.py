@@ -16,10 +16,10 @@ import pytest
 from assets_tests.cli.test_json import same
 from assets_tests.harness import Folder, Project, Workspace, long
 from incremental_assets.core.anomalies import State
-from incremental_assets.dagster.adopt import adopt_lines
-from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.files.rejected import rejected_table
+from incremental_assets.operations.adopt import adopt_lines
 from incremental_assets.quality.records import Records
+from incremental_assets.runs.records.watermarks import newest_watermark
 
 MakeProject = Callable[..., Project]
 DAYS = """create table o (id int primary key, d date, n text);
@@ -107,7 +107,7 @@ def test_a_renamed_datastore_with_another_database_is_adopted_only_with_the_same
 
 
 def kill(shop: Project, step: str, *arguments: str) -> int:
-    """Runs the command line in a process that kills itself at the first call of ``step``, a function or method of ``dagster.adopt``."""
+    """Runs the command line in a process that kills itself at the first call of ``step``, a function or method of ``operations.adopt``."""
     program = (
         "import os, signal, sys; from incremental_assets.dagster import adopt; from incremental_assets.quality.records import Records;"
         f"setattr({step.rpartition('.')[0]}, {step.rpartition('.')[2]!r}, lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL));"

@@ -27,15 +27,17 @@ from hypothesis import strategies as st
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.looks import Look
-from incremental_assets.dagster import status
-from incremental_assets.dagster.alerts.messages import news
-from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity, found_in
-from incremental_assets.dagster.alerts.sensor import Settings, look, tick
-from incremental_assets.dagster.alerts.ticks import Expected
+from incremental_assets.dagster.alerts_sensor import tick
 from incremental_assets.dagster.components.alerts import Alerts
-from incremental_assets.dagster.looks import remember
-from incremental_assets.dagster.status import status_lines
-from incremental_assets.dagster.watermarks import held_back_since, newest_event
+from incremental_assets.operations import status
+from incremental_assets.operations.alerts.look import look
+from incremental_assets.operations.alerts.messages import news
+from incremental_assets.operations.alerts.problems import Found, Limits, Problem, Severity, found_in
+from incremental_assets.operations.alerts.settings import Settings
+from incremental_assets.operations.alerts.ticks import Expected
+from incremental_assets.operations.status import status_lines
+from incremental_assets.runs.records.looks import remember
+from incremental_assets.runs.records.watermarks import held_back_since, newest_event
 
 MakeProject = Callable[..., Project]
 ALL = frozenset(Severity)

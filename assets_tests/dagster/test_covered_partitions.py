@@ -12,8 +12,8 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.covered_partitions import NOT_WRITTEN
-from incremental_assets.dagster.partitions import container_key, partitions_definition
+from incremental_assets.runs.partitions import container_key, partitions_definition
+from incremental_assets.runs.records.covered_partitions import NOT_WRITTEN
 
 MakeProject = Callable[..., Project]
 

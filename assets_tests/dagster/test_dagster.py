@@ -22,12 +22,12 @@ from deltalake import DeltaTable
 from assets_tests.harness import Project, statements_sent, wait_for
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster import schedules
-from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.metadata import plain
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
-from incremental_assets.dagster.project import current_project, location_name
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
 from incremental_assets.delta.operation_tables import OperationTables
+from incremental_assets.project.folders import current_project, location_name
+from incremental_assets.runs.locks import container_lock
+from incremental_assets.runs.partitions import RANGE_END, RANGE_START
+from incremental_assets.runs.records.metadata import plain
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 MakeProject = Callable[..., Project]
 SNAPSHOT = Path(__file__).with_name("snapshots") / "definitions.json"

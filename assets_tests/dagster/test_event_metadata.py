@@ -11,8 +11,8 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.core.cursor_type import json_value
-from incremental_assets.dagster.metadata import ALL_INTERNALS, IN_WORDS, as_event_metadata, as_metadata, plain
-from incremental_assets.dagster.watermarks import history, newest_event, newest_watermark, reported_version
+from incremental_assets.runs.records.metadata import ALL_INTERNALS, IN_WORDS, as_event_metadata, as_metadata, plain
+from incremental_assets.runs.records.watermarks import history, newest_event, newest_watermark, reported_version
 
 HOLDERS = [{"id": "3/17", "since": "2026-07-02T10:00:00+00:00", "who": "shop checkout"}]
 VALUES: dict[str, Any] = {

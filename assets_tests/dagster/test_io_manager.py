@@ -16,8 +16,8 @@ from assets_tests.harness import Project
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.errors import ContainerBusy
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.locks import table_lock
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.runs.locks import table_lock
+from incremental_assets.runs.partitions import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
@@ -202,7 +202,7 @@ def test_four_runs_at_once_write_four_partitions_of_one_table(shop: Shop) -> Non
     code = (
         "import sys, dagster as dg; from assets_tests.dagster.test_io_manager import at_own_days;"
         "from incremental_assets.dagster.io_manager import *;"
-        "from incremental_assets.dagster.resources import lake_resource; from incremental_assets.dagster.locks import table_lock;"
+        "from incremental_assets.dagster.resources import lake_resource; from incremental_assets.runs.locks import table_lock;"
         "from pathlib import Path;"
         "events, _, _ = at_own_days('UTC'); lake, home, key = sys.argv[1:];"
         "resources = {'lake': lake_resource(lambda: lake, lambda: Path(home), table_lock), 'delta': delta_io_manager};"

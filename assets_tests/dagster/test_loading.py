@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project, select
-from incremental_assets.dagster.one_asset_job import implicit_job
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import enter_project
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.dagster_internals.one_asset_job import implicit_job
+from incremental_assets.runs.loading import load_datastores, load_definitions, load_project, select
+from incremental_assets.runs.partitions import container_key
 
 OWN = """
 import dagster as dg

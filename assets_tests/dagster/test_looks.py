@@ -22,15 +22,15 @@ from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.core.looks import Look, lag_seconds, latest
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import sensors
-from incremental_assets.dagster.alerts.problems import Limits
-from incremental_assets.dagster.alerts.sensor import look
-from incremental_assets.dagster.alerts.ticks import Expected
-from incremental_assets.dagster.current_problems import QUIET_SECONDS, missing_daemon
-from incremental_assets.dagster.looks import looked_at, remember
-from incremental_assets.dagster.operations import is_of_chosen_partitions
-from incremental_assets.dagster.status import status_lines
 from incremental_assets.databases import plan
 from incremental_assets.files import container_listing
+from incremental_assets.operations.alerts.current import QUIET_SECONDS, missing_daemon
+from incremental_assets.operations.alerts.look import look
+from incremental_assets.operations.alerts.problems import Limits
+from incremental_assets.operations.alerts.ticks import Expected
+from incremental_assets.operations.history import is_of_chosen_partitions
+from incremental_assets.operations.status import status_lines
+from incremental_assets.runs.records.looks import looked_at, remember
 
 MakeProject = Callable[..., Project]
 HOUR = 3600

@@ -6,7 +6,7 @@ Belongs here: the conversion of values. Does not belong: which values there are 
 import dagster as dg
 
 from incremental_assets.core.schema import Column
-from incremental_assets.dagster.metadata import as_metadata
+from incremental_assets.runs.records.metadata import as_metadata
 
 
 def test_each_kind_of_value_becomes_metadata() -> None:

@@ -25,8 +25,8 @@ from assets_tests.harness import Project
 from incremental_assets.core.metadata_documents import MetadataFormat
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.components.metadata import MetadataEntry
-from incremental_assets.dagster.metadata_export import export_lines
 from incremental_assets.delta.folders import METADATA_FOLDER
+from incremental_assets.runs.metadata_export import export_lines
 
 MANIFEST = "default.manifest.cdm.json"
 EVIL = "o\"rd'ers / ../ü: #1"

@@ -13,15 +13,15 @@ import pytest
 
 from assets_tests.harness import Project
 from benchmarks.tables import catalog, datastore
-from incremental_assets.dagster.jobs import RunLaunch
-from incremental_assets.dagster.newest_events import KEYS_A_QUESTION, MOST_OBSERVATIONS, newest_events
-from incremental_assets.dagster.one_asset_job import implicit_job
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
-from incremental_assets.dagster.schedules import LookedUp, NotDue, launch_if_due
-from incremental_assets.dagster.watermarks import newest_watermark, newest_watermarks
 from incremental_assets.databases.definition import definitions_of
 from incremental_assets.delta.result import NEW, SIGNATURE
+from incremental_assets.runs.dagster_internals.newest_events import KEYS_A_QUESTION, MOST_OBSERVATIONS, newest_events
+from incremental_assets.runs.dagster_internals.one_asset_job import implicit_job
+from incremental_assets.runs.due import LookedUp, NotDue, launch_if_due
+from incremental_assets.runs.launch import RunLaunch
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
+from incremental_assets.runs.records.watermarks import newest_watermark, newest_watermarks
 
 CONTAINERS = [one.container for one in definitions_of(datastore(8, specified=True).settings(), catalog(8))]
 

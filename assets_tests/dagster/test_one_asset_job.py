@@ -8,7 +8,7 @@ import pytest
 from dagster._core.definitions.assets.graph.asset_graph import AssetNode
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from incremental_assets.dagster.one_asset_job import one_asset_job
+from incremental_assets.runs.dagster_internals.one_asset_job import one_asset_job
 
 TAGS = {"dagster/incremental_assets.container": "shop/a"}
 

@@ -21,12 +21,12 @@ from assets_tests.dagster.recorded_ticks import queue_run, record_tick, switch_o
 from assets_tests.dagster.test_alerts import HOLDER, LIMITS, RECORD
 from assets_tests.harness import Project
 from incremental_assets.core.looks import Look
-from incremental_assets.dagster.alerts.causes import one_for_each_cause
-from incremental_assets.dagster.alerts.messages import from_cursor, news, to_cursor
-from incremental_assets.dagster.alerts.problems import Cause, Found, Kind, Limits, Problem, Severity, found_in
-from incremental_assets.dagster.alerts.sensor import look
-from incremental_assets.dagster.alerts.ticks import Expected
-from incremental_assets.dagster.looks import remember
+from incremental_assets.operations.alerts.causes import one_for_each_cause
+from incremental_assets.operations.alerts.look import look
+from incremental_assets.operations.alerts.messages import from_cursor, news, to_cursor
+from incremental_assets.operations.alerts.problems import Cause, Found, Kind, Limits, Problem, Severity, found_in
+from incremental_assets.operations.alerts.ticks import Expected
+from incremental_assets.runs.records.looks import remember
 
 MakeProject = Callable[..., Project]
 AWAY = {

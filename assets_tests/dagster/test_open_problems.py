@@ -19,14 +19,15 @@ import pytest
 from assets_tests.dagster.test_alerts import ALL, NOTHING, Hook, found, hook
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.anomalies import State
-from incremental_assets.dagster.alerts import sensor
-from incremental_assets.dagster.alerts.messages import Urls, news
-from incremental_assets.dagster.alerts.page import OPEN, page_key, report
-from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity
-from incremental_assets.dagster.alerts.sensor import look, tick
+from incremental_assets.dagster import alerts_sensor as sensor
+from incremental_assets.dagster.alerts_sensor import tick
 from incremental_assets.dagster.components.alerts import Alerts
-from incremental_assets.dagster.current_problems import CurrentProblem
-from incremental_assets.dagster.quality.command import anomaly_lines
+from incremental_assets.operations.alerts.current import CurrentProblem
+from incremental_assets.operations.alerts.look import look
+from incremental_assets.operations.alerts.messages import Urls, news
+from incremental_assets.operations.alerts.page import OPEN, page_key, report
+from incremental_assets.operations.alerts.problems import Found, Limits, Problem, Severity
+from incremental_assets.operations.scans import anomaly_lines
 
 MakeProject = Callable[..., Project]
 URLS = Urls("https://dagster.example.com", "https://dagster.example.com/assets/alerts/open_problems")

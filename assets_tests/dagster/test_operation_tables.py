@@ -20,13 +20,13 @@ from deltalake.exceptions import CommitFailedError
 
 from assets_tests.harness import Folder, Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, LakeError
-from incremental_assets.dagster import operation_log
-from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.operations import operations as newest_operations
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows, WrittenWatermark
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.operations.history import operations as newest_operations
+from incremental_assets.runs.locks import container_lock
+from incremental_assets.runs.records import operation_log
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
@@ -227,7 +227,7 @@ def test_several_processes_append_at_the_same_time(tmp_path: Path) -> None:
     """Runs of other containers, which end in the same second, would lose their rows."""
     code = """
 import sys
-from incremental_assets.dagster.locks import container_lock
+from incremental_assets.runs.locks import container_lock
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.operation_tables import *
 lake, number = sys.argv[1:]
@@ -334,7 +334,7 @@ def test_a_sync_that_cannot_be_planned_has_a_row(shop: Project) -> None:
     definitions = shop.catalog()
     shop.execute("alter table orders rename to moved")
     with shop.instance() as instance:
-        from incremental_assets.dagster.runner import Runner, SyncOptions
+        from incremental_assets.runs.runner import Runner, SyncOptions
 
         (line,) = Runner(shop.dagster(definitions), instance).sync(definitions, SyncOptions())
     row = operations(shop.lake)[-1]

@@ -17,8 +17,8 @@ from dagster._core.test_utils import create_run_for_test
 
 from assets_tests.dagster.recorded_ticks import record_tick, switch_off, switch_on
 from assets_tests.harness import Project, wait_for
-from incremental_assets.dagster.alerts.ticks import Expected, daemon_problem, tick_problems
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
+from incremental_assets.operations.alerts.ticks import Expected, daemon_problem, tick_problems
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 MakeProject = Callable[..., Project]
 HOUR, DAY = 3600, 86_400

@@ -13,7 +13,7 @@ import pytest
 
 from assets_tests.harness import long, wait_for
 from assets_tests.own_lake import OwnLake, own
-from incremental_assets.dagster.locks import table_lock
+from incremental_assets.runs.locks import table_lock
 from incremental_assets.spark.session import ensure_server
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")

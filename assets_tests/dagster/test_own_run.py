@@ -17,8 +17,8 @@ from dagster._grpc.impl import core_execute_run
 from assets_tests.dagster.test_loading import forget_modules, own_component
 from assets_tests.harness import Project
 from incremental_assets.dagster.definitions import FEW
-from incremental_assets.dagster.loading import load_definitions
-from incremental_assets.dagster.project import enter_project
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.loading import load_definitions
 
 TABLES = FEW + 1
 COMPONENT = """

@@ -16,10 +16,10 @@ from dagster_pyspark import PySparkResource
 
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.loading import load_definitions
-from incremental_assets.dagster.project import enter_project
 from incremental_assets.dagster.spark_resource import ConnectSpark
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.project.folders import enter_project
+from incremental_assets.runs.loading import load_definitions
 
 REPORTS = """
 import dagster as dg
@@ -146,7 +146,7 @@ def test_no_command_imports_dagster_pyspark() -> None:
 
 def test_no_command_imports_pyspark_before_it_needs_spark() -> None:
     """A sync of few rows, and a plan that finds nothing to do, would take a fifth of a second more each."""
-    modules = "cli, incremental_assets.dagster.definitions, incremental_assets.dagster.loading, incremental_assets.dagster.parallel_sync"
+    modules = "cli, incremental_assets.dagster.definitions, incremental_assets.runs.loading, incremental_assets.runs.parallel_sync"
     code = f"import sys, incremental_assets.{modules}; print([*sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'incremental_assets.delta.merge'" in loaded and "'pyspark'" not in loaded

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project, wait_for
-from incremental_assets.dagster import parallel_sync
-from incremental_assets.dagster.parallel_sync import sync_beside_workers
-from incremental_assets.dagster.runner import Runner, SyncOptions
-from incremental_assets.dagster.runs.workers import run_in_workers
+from incremental_assets.runs import parallel_sync
+from incremental_assets.runs.parallel_sync import sync_beside_workers
+from incremental_assets.runs.runner import Runner, SyncOptions
+from incremental_assets.runs.workers import run_in_workers
 
 DEADLY = 7
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from assets_tests.harness import wait_for
-from incremental_assets.dagster.runs import plans_ahead
-from incremental_assets.dagster.runs.plans_ahead import PlansAhead
+from incremental_assets.runs import plans_ahead
+from incremental_assets.runs.plans_ahead import PlansAhead
 
 
 def made(calls: list[int], number: int) -> Callable[[], int]:

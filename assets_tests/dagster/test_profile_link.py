@@ -11,8 +11,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from assets_tests.harness import Project
-from incremental_assets.dagster.quality.pages import PROFILES, page_link, page_path
 from incremental_assets.dagster.web.webserver import profile
+from incremental_assets.runs.quality.pages import PROFILES, page_link, page_path
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from benchmarks.tables import datastore
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.datastore import checked_days, maintenance_cron
-from incremental_assets.dagster.runs.run_history import forget_runs
+from incremental_assets.runs.run_history import forget_runs
 
 ASSETS = [dg.AssetKey(["many", name]) for name in ("a", "b")]
 PARTITIONS = ["p1", "p2", "p3", None]

@@ -12,10 +12,10 @@ from dagster._core.storage.tags import TagType, get_tag_type
 
 from benchmarks.tables import datastore
 from incremental_assets.api.history import find, item_of
-from incremental_assets.dagster import run_tags
-from incremental_assets.dagster.operations import operation_of
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, REQUEST_TAG, is_sync, runs_with
-from incremental_assets.dagster.runs.run_history import forget_runs
+from incremental_assets.operations.history import operation_of
+from incremental_assets.runs.records import run_tags
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG, REQUEST_TAG, is_sync, runs_with
+from incremental_assets.runs.run_history import forget_runs
 
 REQUEST = "00000000-0000-0000-0000-000000000000"
 OF_A_SCAN = {"container": "many/orders", "operation": "scan", "datastore": "many", "started_by": "ann", "request": REQUEST}

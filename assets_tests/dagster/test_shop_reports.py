@@ -18,10 +18,10 @@ from deltalake import DeltaTable
 
 from assets_tests.dagster.test_loading import forget_modules
 from assets_tests.harness import Project
-from incremental_assets.dagster.loading import load_definitions
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
-from incremental_assets.dagster.project import enter_project
-from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.project.folders import enter_project
+from incremental_assets.project.scaffold import write_project
+from incremental_assets.runs.loading import load_definitions
+from incremental_assets.runs.partitions import RANGE_END, RANGE_START
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "shop_reports"
 REVENUE, TOTALS = dg.AssetKey("revenue_by_month"), dg.AssetKey("customer_totals")

@@ -12,7 +12,7 @@ import pytest
 
 from incremental_assets.core.errors import OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
-from incremental_assets.dagster.runs.side_by_side import ParallelPlanning, PlannedContainers
+from incremental_assets.runs.side_by_side import ParallelPlanning, PlannedContainers
 
 
 def containers(*names: str) -> Any:

@@ -17,8 +17,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool
 
-from incremental_assets.dagster.runs import sqlite_files
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.runs.dagster_internals import sqlite_files
+from incremental_assets.runs.ordinary_run import command_line_instance
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def process_with_runs(then: str) -> subprocess.CompletedProcess[str]:
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from assets_tests.dagster.test_sqlite_files import runs_of
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.runs.ordinary_run import command_line_instance
 instance = command_line_instance()
 print(*runs_of(instance, 3), flush=True)
 {then}

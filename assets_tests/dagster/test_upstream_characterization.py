@@ -38,9 +38,9 @@ from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
 from assets_tests.harness import wait_for
-from incremental_assets.dagster.metadata import add_metadata_of_partitions
-from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, log_evaluations_together, store_events_in_batches
-from incremental_assets.dagster.runs.ordinary_run import REPOSITORY
+from incremental_assets.runs.dagster_internals.event_batches import BATCH_VARIABLE, log_evaluations_together, store_events_in_batches
+from incremental_assets.runs.ordinary_run import REPOSITORY
+from incremental_assets.runs.records.metadata import add_metadata_of_partitions
 
 RANGE = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
 
@@ -553,7 +553,7 @@ def test_the_process_of_a_run_loads_the_project_where_its_run_can_be_seen(tmp_pa
     code = tmp_path / "seen.py"
     code.write_text(
         "from pathlib import Path\nimport dagster as dg\nfrom dagster.components import definitions\n"
-        "from incremental_assets.dagster.runs.own_run import run_of_this_process\n"
+        "from incremental_assets.runs.own_run import run_of_this_process\n"
         "@dg.job\ndef job():\n    pass\n"
         "@definitions\ndef defs():\n"
         "    run = run_of_this_process()\n"

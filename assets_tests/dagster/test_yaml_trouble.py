@@ -12,9 +12,9 @@ import pytest
 from assets_tests.harness import long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.alerts import Alerts
-from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project
-from incremental_assets.dagster.project import enter_project
-from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.project.folders import enter_project
+from incremental_assets.project.scaffold import write_project
+from incremental_assets.runs.loading import load_datastores, load_definitions, load_project
 
 SECRET = "postgresql://shop:Tr0ub4dor@localhost/shop"
 SHOP = 'type: incremental_assets.PostgresDatastore\nattributes:\n  name: shop\n  url: "{{ env.SHOP_URL }}"\n'

@@ -13,7 +13,7 @@ import pytest
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.partitioning import dagster_partitions
+from incremental_assets.runs.partitioning import dagster_partitions
 
 MakeProject = Callable[..., Project]
 BY_MONTH = {"partition_by": "month"}

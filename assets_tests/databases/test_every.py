@@ -12,8 +12,8 @@ from assets_tests.harness import Project
 from incremental_assets.core.duration import in_units, seconds_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.schedules import NotDue, launch_if_due
 from incremental_assets.databases import plan
+from incremental_assets.runs.due import NotDue, launch_if_due
 
 MakeProject = Callable[..., Project]
 

@@ -24,14 +24,14 @@ import pytest
 import incremental_assets.spark.session
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, SourceError
-from incremental_assets.dagster.loggers import LOGGERS
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
-from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres import connection
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.runs.loggers import LOGGERS
+from incremental_assets.runs.ordinary_run import run_here
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 MakeProject = Callable[..., Project]
 HOLDING = "select count(*) from pg_stat_activity where application_name = 'incremental-assets' and state like 'idle in transaction%'"

@@ -14,9 +14,9 @@ from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, 
 from assets_tests.harness import Project, long
 from incremental_assets.core import comparison
 from incremental_assets.core.comparison import Difference, HashedRows, RowScope, compare
-from incremental_assets.dagster.partitions import container_partitions
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.delta.hashed_rows import LakeHashedRows
+from incremental_assets.runs.partitions import container_partitions
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

@@ -21,8 +21,8 @@ from assets_tests import hostile
 from assets_tests.files.test_files_property import History, lake
 from assets_tests.harness import Folder, Project, long
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.delta.maintenance import maintain
+from incremental_assets.operations.scans import ScanOptions, profile_lines
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

@@ -14,10 +14,10 @@ import yaml
 from assets_tests.harness import Project, long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.new_datastore import NewDatastore, yaml_of
-from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.operations.new_datastore import NewDatastore, yaml_of
+from incremental_assets.runs.runner import SyncOptions
 
 MakeProject = Callable[..., Project]
 FAMILY = """create table base (id int primary key, v text, at timestamptz not null default now());

@@ -17,10 +17,10 @@ from psycopg import sql
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.lag import AUTO_LAG_SECONDS
 from incremental_assets.core.watermark import Pending, advance
-from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.runs.records.watermarks import newest_watermark
 
 Make = Callable[..., Project]
 TABLE = "create table event (id int primary key, at timestamptz not null default now()); create index on event (at);"
@@ -276,7 +276,7 @@ def test_a_role_that_sees_no_activity_gets_a_warning(project: Make) -> None:
     plain.url = plain_role(shop)
     seen = plain.definition("event")
     from incremental_assets.core.plan import Mode, Request
-    from incremental_assets.dagster.adapters import adapter_of
+    from incremental_assets.runs.adapters.choose import adapter_of
 
     def warnings_of(one: Project, definition: Any) -> str:
         with one.instance() as instance:

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project, Workspace
-from incremental_assets.dagster.adopt import adopt_lines
 from incremental_assets.delta.table import Head
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.operations.adopt import adopt_lines
 
 MakeProject = Callable[..., Project]
 Records = Mapping[str, Mapping[str, Any]]

@@ -12,8 +12,8 @@ from dagster._core.event_api import PartitionKeyFilter
 from assets_tests.harness import Project
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.components.audit import AuditEntry
-from incremental_assets.dagster.partitions import container_partitions
-from incremental_assets.dagster.watermarks import current
+from incremental_assets.runs.partitions import container_partitions
+from incremental_assets.runs.records.watermarks import current
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

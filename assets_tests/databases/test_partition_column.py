@@ -13,10 +13,10 @@ import pytest
 from assets_tests.harness import Project, without_the_last_window
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta import local_keys
 from incremental_assets.delta.engine import WRITE_BY
+from incremental_assets.runs.records.covered_partitions import is_written
 
 MakeProject = Callable[..., Project]
 JANUARY, FEBRUARY, MARCH, APRIL = ("2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01")

@@ -29,13 +29,14 @@ from assets_tests import hostile
 from assets_tests.harness import Project, long
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster import container_output, learned
-from incremental_assets.dagster.partitions import container_partitions
 from incremental_assets.databases import sync
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
 from incremental_assets.delta import sweep, write
 from incremental_assets.delta.engine import READ_BY, WRITE_BY
+from incremental_assets.runs import commit as container_output
+from incremental_assets.runs.adapters import learned
+from incremental_assets.runs.partitions import container_partitions
 from incremental_assets.spark.session import SparkSession, open_session
 
 MOST_PREPARED = 4

@@ -12,8 +12,8 @@ import pytest
 
 from assets_tests.harness import Project, long
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.delta.engine import READ_BY, WRITE_BY
+from incremental_assets.runs.runner import SyncOptions
 
 MakeProject = Callable[..., Project]
 COLUMNS = ("_file", "_change_type", "_commit_version", "_commit_timestamp", "__index_level_0__", "_rowid", "file_path",
@@ -143,8 +143,8 @@ def test_containers_whose_jobs_would_have_one_name_are_refused_and_the_others_go
     assert "shop__eu/orders" in said
     names = "*(key.to_user_string() for key in load_repository(folder).asset_graph.get_all_asset_keys())"
     assets = (
-        "import sys; from pathlib import Path; from incremental_assets.dagster.project import enter_project; folder = Path(sys.argv[1]);"
-        "enter_project(folder); from incremental_assets.dagster.loading import load_repository; print(" + names + ")"
+        "import sys; from pathlib import Path; from incremental_assets.project.folders import enter_project; folder = Path(sys.argv[1]);"
+        "enter_project(folder); from incremental_assets.runs.loading import load_repository; print(" + names + ")"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", assets, str(shop.path)], env=shop.environment(), capture_output=True, text=True, check=False

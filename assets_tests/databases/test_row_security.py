@@ -13,14 +13,14 @@ import pytest
 from assets_tests.harness import Project, long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.metadata import plain
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.databases.postgres import arrow_columns, extract
 from incremental_assets.delta.engine import READ_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.runs.adapters.choose import adapter_of
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.metadata import plain
+from incremental_assets.runs.runner import SyncOptions
 
 MakeProject = Callable[..., Project]
 HALF = "alter table o enable row level security; create policy half on o using (id % 2 = 0);"

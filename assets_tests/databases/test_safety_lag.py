@@ -21,9 +21,9 @@ from incremental_assets.core.container import ContainerOptions, HoldBack, Identi
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
-from incremental_assets.dagster.metadata import plain
 from incremental_assets.databases.postgres.origins import Clock, assigned_by
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.runs.records.metadata import plain
 
 MakeProject = Callable[..., Project]
 SET = """create function f_{t}() returns trigger language plpgsql as $$ begin {body} return new; end $$;

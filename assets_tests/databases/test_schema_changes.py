@@ -11,9 +11,9 @@ import pytest
 
 from assets_tests.harness import Project, long
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.watermarks import history
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.runs.records.watermarks import history
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

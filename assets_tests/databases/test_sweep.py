@@ -13,16 +13,16 @@ import pytest
 
 from assets_tests.harness import Project, long
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.audit import AuditOptions, audit_lines
-from incremental_assets.dagster.dry_run import dry_run_lines
-from incremental_assets.dagster.runner import Runner, SyncOptions
-from incremental_assets.dagster.schedules import NotDue, launch_if_due
 from incremental_assets.databases import rows
 from incremental_assets.delta import local_hashed_rows, local_keys
 from incremental_assets.delta import sweep as delta_sweep
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.operations.audit import AuditOptions, audit_lines
+from incremental_assets.operations.dry_run import dry_run_lines
+from incremental_assets.runs.due import NotDue, launch_if_due
+from incremental_assets.runs.runner import Runner, SyncOptions
 
 ORDERS = """
 create table orders (id bigint primary key, updated_at timestamptz not null, note text);

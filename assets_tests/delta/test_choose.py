@@ -18,7 +18,6 @@ from incremental_assets.core.container import Engine
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.window import EVERYTHING
-from incremental_assets.dagster.metadata import plain
 from incremental_assets.databases import rows
 from incremental_assets.delta import engine as module
 from incremental_assets.delta.choose import choose, first_that_can
@@ -26,6 +25,7 @@ from incremental_assets.delta.engine import FILES_BY, READ_BY, _warn, why_spark_
 from incremental_assets.delta.result import WAY
 from incremental_assets.delta.table import Head
 from incremental_assets.delta.write_batch import AllRows, InWindows, NotHere, OfFiles, StagedFiles, Way, WithKeys, WriteBatch, WriteResult
+from incremental_assets.runs.records.metadata import plain
 
 MakeProject = Callable[..., Project]
 WINDOWS = InWindows(None, (EVERYTHING,))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from incremental_assets.dagster.project import enter_project
-from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.project.folders import enter_project
+from incremental_assets.project.scaffold import write_project
 
 
 def mode(folder: Path) -> int:

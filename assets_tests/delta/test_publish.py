@@ -12,8 +12,8 @@ import pytest
 from assets_tests.delta.hive_metastore import HiveMetastore
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.publish import publish_lines
 from incremental_assets.delta.publish import SPARK_CATALOG, PublishedName
+from incremental_assets.operations.publish import publish_lines
 from incremental_assets.spark.embedded.launch import CONF
 from incremental_assets.spark.session import open_session, stop_server
 

@@ -14,10 +14,10 @@ import pytest
 from assets_tests.delta.s3_server import KEY_SECONDS
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, LakeError, SourceUnreachable
-from incremental_assets.dagster.project import LAKE_VARIABLE, lake_root
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.listing import FolderAddress
+from incremental_assets.project.folders import LAKE_VARIABLE, lake_root
 
 
 @pytest.mark.s3

@@ -22,9 +22,9 @@ from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, answers
 from deploy.cluster.runs import LOCATION, Runs
 from deploy.cluster.surroundings import plain_environment
 from deploy.cluster.topology import STORAGE_DRIVER
-from incremental_assets.dagster.project import RELOADS_VARIABLE
 from incremental_assets.demo.compare import compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.project.folders import RELOADS_VARIABLE
 from incremental_assets.spark.embedded.java_home import tools_folder
 from incremental_assets.spark.session import stop_server
 

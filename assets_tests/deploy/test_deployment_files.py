@@ -26,8 +26,8 @@ from typer.testing import CliRunner
 from assets_tests.harness import forget_modules
 from incremental_assets.cli import app
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.deployment import FILES, OWN
-from incremental_assets.dagster.templates import render
+from incremental_assets.project.deployment import FILES, OWN
+from incremental_assets.project.templates import render
 
 SHOP = """
 type: incremental_assets.PostgresDatastore

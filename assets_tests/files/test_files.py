@@ -23,13 +23,13 @@ from assets_tests.harness import Folder, long
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.dagster.sensors import Cursor, tick
 from incremental_assets.delta.engine import WRITE_BY
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.rejected import rejected_table
 from incremental_assets.files.sync import FileSync
+from incremental_assets.runs.partitions import partitions_definition
 from incremental_assets.spark.session import open_session
 
 Make = Callable[..., Folder]

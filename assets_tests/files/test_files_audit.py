@@ -23,7 +23,6 @@ from assets_tests.cli.test_json import documented, fields
 from assets_tests.harness import Folder
 from incremental_assets.dagster.audit_jobs import partitions_in_turn
 from incremental_assets.dagster.components.audit import AuditEntry
-from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.delta.folders import QUALITY_FOLDER
 from incremental_assets.delta.scope import LakeScope
@@ -31,6 +30,7 @@ from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import audit as files_audit
 from incremental_assets.files import trees
 from incremental_assets.files.hashed_rows import text_of
+from incremental_assets.runs.partitions import partitions_definition
 from incremental_assets.spark.session import open_session
 
 Make = Callable[..., Folder]

@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from assets_tests.harness import Folder, long
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.folder_column import FolderColumn
-from incremental_assets.dagster.container_output import container_predicate
-from incremental_assets.dagster.partitioning import windows_metadata
-from incremental_assets.dagster.partitions import add_keys, partitions_definition
-from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
+from incremental_assets.dagster.io_manager import container_predicate
 from incremental_assets.dagster.sensors import tick
 from incremental_assets.delta.engine import WRITE_BY
+from incremental_assets.operations.scans import ScanOptions, profile_lines
+from incremental_assets.runs.partitioning import windows_metadata
+from incremental_assets.runs.partitions import add_keys, partitions_definition
 
 Make = Callable[..., Folder]
 NONE = "__HIVE_DEFAULT_PARTITION__"

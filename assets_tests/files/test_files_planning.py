@@ -23,7 +23,6 @@ from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
-from incremental_assets.dagster.file_adapter import FileAdapter
 from incremental_assets.dagster.schedules import _Tick
 from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
@@ -34,6 +33,7 @@ from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan, make_files_plan
 from incremental_assets.files.sync import FileSync
+from incremental_assets.runs.adapters.file_adapter import FileAdapter
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 

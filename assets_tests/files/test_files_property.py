@@ -28,7 +28,6 @@ from assets_tests.harness import Folder
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.names import literal
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster import container_output
 from incremental_assets.delta import staged_files, write
 from incremental_assets.delta.engine import FILES_BY
 from incremental_assets.delta.table import LakeTable
@@ -37,6 +36,7 @@ from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.readers.local import LocalRows
 from incremental_assets.files.readers.local_json import LocalJsonRows
 from incremental_assets.files.readers.read import FileRows
+from incremental_assets.runs import commit as container_output
 from incremental_assets.spark.session import SparkSession, open_session
 
 NAMES = ["a b.csv", "it's.csv", "x%20.csv", "[1].csv", "ü.csv", "d/one.csv", "e/one.csv", "d...csv", "\\' OR true -- .csv", "z.csv.gz"]

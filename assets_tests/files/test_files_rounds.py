@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from assets_tests.harness import Folder
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, between
+from incremental_assets.runs.partitions import RANGE_END, RANGE_START, between
 
 Make = Callable[..., Folder]
 

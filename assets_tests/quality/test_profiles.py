@@ -37,13 +37,13 @@ from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.core.rules.values import Between, NotNull, RowRule
 from incremental_assets.core.schema import Column
 from incremental_assets.dagster.datastore import maintenance_job
-from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
-from incremental_assets.dagster.quality.profiles import suggested_checks
+from incremental_assets.dagster.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.maintenance import next_time_if_moved, tidy
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.profile.column import (
+from incremental_assets.operations.scans import ScanOptions, profile_lines
+from incremental_assets.profiles.column import (
     ColumnProfile,
     Form,
     Frequent,
@@ -55,12 +55,12 @@ from incremental_assets.quality.profile.column import (
     merge_columns,
     merge_moments,
 )
-from incremental_assets.quality.profile.page import profile_page
-from incremental_assets.quality.profile.propose import candidates, changes_of, rounded_up, rows_by_partition, volumetric
-from incremental_assets.quality.profile.shapes import common_pattern
-from incremental_assets.quality.profile.states import RANKS, Parameters, profile_states
-from incremental_assets.quality.profile.store import ProfileStore, sorted_keys
-from incremental_assets.quality.profile.suggest import Split, Suggestions, split_partitions, suggest
+from incremental_assets.profiles.page import profile_page
+from incremental_assets.profiles.propose import candidates, changes_of, rounded_up, rows_by_partition, volumetric
+from incremental_assets.profiles.shapes import common_pattern
+from incremental_assets.profiles.states import RANKS, Parameters, profile_states
+from incremental_assets.profiles.store import ProfileStore, sorted_keys
+from incremental_assets.profiles.suggest import Split, Suggestions, split_partitions, suggest
 from incremental_assets.quality.records import OperationResult, OperationType, Records, ScanOperation
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values
 from incremental_assets.quality.scan_scope import ScanScope
@@ -588,7 +588,7 @@ def test_no_rules_are_proposed_from_a_profile_that_does_not_fit_the_table(
 
     monkeypatch.setattr(ProfileStore, "profile", merged)
     facts = {"shop/orders": SimpleNamespace(is_older=False)}
-    monkeypatch.setattr("incremental_assets.dagster.quality.profiles.profile_facts", lambda *_: facts)
+    monkeypatch.setattr("incremental_assets.dagster.profiles.profile_facts", lambda *_: facts)
     container: Any = SimpleNamespace(
         label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None,
         timezone="UTC",

@@ -11,7 +11,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.quality import ScanEntry
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 MakeProject = Callable[..., Project]
 NIGHTLY = {"schedule": "0 4 * * *"}

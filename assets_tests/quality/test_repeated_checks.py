@@ -8,7 +8,7 @@ from collections.abc import Callable
 import dagster as dg
 
 from assets_tests.harness import Project
-from incremental_assets.dagster.partitions import container_key
+from incremental_assets.runs.partitions import container_key
 
 
 def test_an_audit_leaves_a_broken_rule_broken(project: Callable[..., Project]) -> None:

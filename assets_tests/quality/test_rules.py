@@ -34,7 +34,6 @@ from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, constant
 from incremental_assets.core.rules.values import EMAIL, RowRule
 from incremental_assets.core.schema import Column
-from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.delta import local_rows
 from incremental_assets.delta.scope import LakeScope
@@ -45,6 +44,7 @@ from incremental_assets.quality.numbers import by_filter
 from incremental_assets.quality.records import OperationResult, Records, ScanOperation
 from incremental_assets.quality.rows import Aggregate, Condition, Rows, named_by
 from incremental_assets.quality.scan import ScanResult, scan
+from incremental_assets.runs.quality.request import ScanMode, ScanRequest, requested_scope
 
 ADAPTER: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 NOW = datetime.datetime(2024, 4, 20, 12, tzinfo=datetime.timezone.utc)

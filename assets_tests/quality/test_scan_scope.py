@@ -15,8 +15,8 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
 from incremental_assets.core.rules.numbers import Metric
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.dagster.quality.request import threshold
 from incremental_assets.quality.scan_scope import scope_of_files, scope_of_partitions, whole_table
+from incremental_assets.runs.quality.request import threshold
 
 
 def day(text: str) -> int:

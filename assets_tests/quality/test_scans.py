@@ -22,15 +22,15 @@ from assets_tests.test_kill import Command
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.rules.sql import ScannedTable
-from incremental_assets.dagster.event_log import failure_of
-from incremental_assets.dagster.locks import scan_lock
-from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
-from incremental_assets.dagster.quality.pages import remove_page
-from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.quality.profile.store import ProfileStore
+from incremental_assets.operations.scans import ScanOptions, profile_lines
+from incremental_assets.profiles.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
+from incremental_assets.runs.locks import scan_lock
+from incremental_assets.runs.quality.pages import remove_page
+from incremental_assets.runs.quality.request import ScanMode, ScanRequest, requested_scope
+from incremental_assets.runs.records.event_log import failure_of
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]

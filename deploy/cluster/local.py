@@ -38,11 +38,11 @@ from deploy.cluster.topology import (
     Service,
     spark_conf,
 )
-from incremental_assets.dagster.scaffold import write_project
-from incremental_assets.dagster.templates import render
 from incremental_assets.delta.private import private
 from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.project.scaffold import write_project
+from incremental_assets.project.templates import render
 from incremental_assets.spark.embedded import launch
 
 SOURCE_URL = "INCREMENTAL_ASSETS_DEMO_URL"

@@ -19,15 +19,15 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name, nearest
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.shown_text import counted
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
-from incremental_assets.dagster.catalog_asset import op_name as catalog_op_name
-from incremental_assets.dagster.jobs import config_of, has_own_job, launched_job
-from incremental_assets.dagster.loading import Datastore, find_datastore, select
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.quality.command import ScanOptions, run_alone
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, tags_of
-from incremental_assets.dagster.runner import SyncOptions
+from incremental_assets.operations.scans import ScanOptions, run_alone
+from incremental_assets.runs.adapters.choose import adapter_of
+from incremental_assets.runs.catalog_run import job_name as catalog_job_name
+from incremental_assets.runs.catalog_run import op_name as catalog_op_name
+from incremental_assets.runs.launch import config_of, has_own_job, launched_job
+from incremental_assets.runs.loading import Datastore, find_datastore, select
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, tags_of
+from incremental_assets.runs.runner import SyncOptions
 
 MOST_RUNS = 500
 """How many runs one request launches at most."""

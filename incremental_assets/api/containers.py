@@ -15,9 +15,9 @@ from incremental_assets.api.payloads import ContainersQuery, FieldBody
 from incremental_assets.api.problems import Problem
 from incremental_assets.api.workspace import ApiWorkspace
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.dagster.figures import prometheus_text
-from incremental_assets.dagster.loading import Datastore, find_datastore
-from incremental_assets.dagster.status import status_lines
+from incremental_assets.operations.figures import prometheus_text
+from incremental_assets.operations.status import status_lines
+from incremental_assets.runs.loading import Datastore, find_datastore
 
 _MOST_ID = 1000
 

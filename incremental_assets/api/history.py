@@ -16,8 +16,8 @@ import dagster as dg
 
 from incremental_assets.api.payloads import RunsQuery
 from incremental_assets.api.problems import Problem
-from incremental_assets.dagster.operations import RESULTS, operation_of, type_of
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, REQUEST_TAG, datastore_of, runs_with, tag_of
+from incremental_assets.operations.history import RESULTS, operation_of, type_of
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG, REQUEST_TAG, datastore_of, runs_with, tag_of
 
 MOST_SEARCHED = 5000
 """Among how many of the newest runs those are looked for that Dagster's own filters cannot find."""

@@ -28,10 +28,10 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.names import nearest
 from incremental_assets.dagster.components.tables import IncrementalEntry, TableDatastore
-from incremental_assets.dagster.defs_files import place_of
-from incremental_assets.dagster.loading import Datastore
-from incremental_assets.dagster.project import dagster_home
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.project.defs_files import place_of
+from incremental_assets.project.folders import dagster_home
+from incremental_assets.runs.loading import Datastore
 
 _TYPES = {
     CursorType.DATE: "date",

@@ -16,8 +16,8 @@ from incremental_assets.api.history import Found, find, operation
 from incremental_assets.api.payloads import RunBody
 from incremental_assets.api.problems import Problem
 from incremental_assets.api.workspace import ApiWorkspace
-from incremental_assets.dagster.run_tags import REQUEST_TAG, STARTED_BY_TAG
-from incremental_assets.dagster.runs.run_history import forget_run
+from incremental_assets.runs.records.run_tags import REQUEST_TAG, STARTED_BY_TAG
+from incremental_assets.runs.run_history import forget_run
 
 log = logging.getLogger(__name__)
 

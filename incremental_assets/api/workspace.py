@@ -26,9 +26,9 @@ from dagster.components.utils.project_paths import get_local_defs_state_dir
 from dagster_graphql.schema import create_schema
 
 from incremental_assets.api.problems import Problem
-from incremental_assets.dagster.loading import Datastore, load_datastores
-from incremental_assets.dagster.project import location_name
-from incremental_assets.dagster.runs.ordinary_run import REPOSITORY, command_line_instance
+from incremental_assets.project.folders import location_name
+from incremental_assets.runs.loading import Datastore, load_datastores
+from incremental_assets.runs.ordinary_run import REPOSITORY, command_line_instance
 
 log = logging.getLogger(__name__)
 _TROUBLES = """__typename ... on PythonError { message } ... on RunConfigValidationInvalid { errors { message } }

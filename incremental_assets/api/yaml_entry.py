@@ -17,7 +17,7 @@ import yaml
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import parse_incremental
 from incremental_assets.core.yaml_text import TEMPLATE
-from incremental_assets.dagster.defs_files import YamlPlace
+from incremental_assets.project.defs_files import YamlPlace
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _PLAIN_START = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_.+: -]*")

@@ -1,7 +1,7 @@
 """Stores what is known of a datastore between two runs of the catalog operation: the component's state, with one entry per container.
 
 Belongs here: the entries, and the format of the file that holds them. Does not belong: how entries are made (``operation``), or where the
-file is (``dagster.catalog_store``).
+file is (``project.catalog_store``).
 """
 
 import json

@@ -1,7 +1,7 @@
 """The command line. It reads arguments and prints results: with --json one object a line on stdout, and everything else on stderr.
 
-Belongs here: the text on a terminal, and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runner``,
-``dagster.quality.command``).
+Belongs here: the text on a terminal, and exit codes. Does not belong: any work (``runs.loading``, ``runs.runner``,
+``operations.scans``).
 
 Exit codes: 0, nothing failed; 1, a container failed, and the others still ran; 2, wrong usage or configuration, and nothing ran; 130,
 interrupted.
@@ -88,7 +88,7 @@ def _trouble_with_home(error: Exception) -> str | None:
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, exceptions.OperationalError):
         return None
-    from incremental_assets.dagster.project import dagster_home
+    from incremental_assets.project.folders import dagster_home
 
     return (
         f"Dagster's databases in {dagster_home()} cannot be used: {getattr(error, 'orig', None) or error}. "

@@ -61,7 +61,7 @@ def options(
 
 def enter(named: Path | None) -> Path:
     """Find the project, as ``project_of`` does, make it the current one, and return its folder."""
-    from incremental_assets.dagster.project import enter_project
+    from incremental_assets.project.folders import enter_project
 
     project = project_of(named)
     enter_project(project)
@@ -74,7 +74,7 @@ def project_of(named: Path | None) -> Path:
     The search goes upwards from the folder that ``--project`` names, after the command or before it, or else from the working directory.
     Raises ConfigurationError if there is no project.
     """
-    from incremental_assets.dagster.project import find_project
+    from incremental_assets.project.folders import find_project
 
     # The option of the command takes precedence over the one before the command.
     named = named or Options.project

@@ -1,6 +1,6 @@
 """The command that proves that nothing is missing: audit.
 
-Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.audit``).
+Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.audit``).
 """
 
 from typing import Annotated, Any
@@ -40,12 +40,13 @@ def audit(
     that source and lake compute themselves. Files are read once more for it. Where they differ, the keys of the rows are found. The exit
     code is 1 if something differs.
     """
-    from incremental_assets.dagster.audit import AuditOptions, audit_lines
-    from incremental_assets.dagster.loading import load_project, select_current
-    from incremental_assets.dagster.loggers import warnings_once
-    from incremental_assets.dagster.operation_log import recorded_together
-    from incremental_assets.dagster.runner import Runner
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.audit import AuditOptions, audit_lines
+    from incremental_assets.runs.current_catalogs import select_current
+    from incremental_assets.runs.loading import load_project
+    from incremental_assets.runs.loggers import warnings_once
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.records.operation_log import recorded_together
+    from incremental_assets.runs.runner import Runner
 
     options = AuditOptions(keys(partition, from_, to), repair, allow_empty=allow_empty)
     if allow_empty and not repair:

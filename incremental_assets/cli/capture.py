@@ -1,6 +1,6 @@
 """The command of ``capture: log``: capture setup, capture status, capture drop.
 
-Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.capture``).
+Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.capture``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +49,8 @@ def capture(
     an administrator is printed. status also says how much of its log the server keeps. The exit code is 1 if somebody else has to do
     something first, or if a container cannot follow.
     """
-    from incremental_assets.dagster import capture as work
-    from incremental_assets.dagster.project import lake_root
+    from incremental_assets.operations import capture as work
+    from incremental_assets.project.folders import lake_root
 
     if action not in ("setup", "status", "drop"):
         raise ConfigurationError(f"capture {action}: it is setup, status or drop.")
@@ -89,7 +89,8 @@ def _chosen(
     able: "Callable[[Sequence[ContainerDefinition]], list[TableDefinition]]", datastores: list[str] | None, project_dir: Any
 ) -> "Sequence[Sequence[TableDefinition]]":
     """Those of the containers of each datastore that ``able`` returns, which raises ConfigurationError where there are none."""
-    from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.runs.current_catalogs import select_current
+    from incremental_assets.runs.loading import load_project
 
     loaded = load_project(enter(project_dir))
     selected = select_current(loaded, datastores or [], [], say)

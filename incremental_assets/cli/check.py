@@ -1,6 +1,6 @@
 """The command ``check``, which says whether the project is well formed.
 
-Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.project_check``).
+Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.check``).
 """
 
 import sys
@@ -25,8 +25,8 @@ def check(as_json: Json = False, project_dir: Project = None) -> None:
     No source is asked, Spark is not started, and nothing is written, so that it runs where there are no credentials: the variables that
     only addresses refer to need not be set. The exit code is 2 if something is wrong, and then each problem is printed with its place.
     """
-    from incremental_assets.dagster.project import read_project
-    from incremental_assets.dagster.project_check import check_lines
+    from incremental_assets.operations.check import check_lines
+    from incremental_assets.project.folders import read_project
 
     sys.dont_write_bytecode = True  # not even beside the project's own modules
     project = project_of(project_dir)

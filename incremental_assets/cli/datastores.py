@@ -1,7 +1,7 @@
 """The commands that add datastores to a project, remove them, and rename what they have in the lake: init, add, remove, adopt.
 
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.deployment``,
-``dagster.new_datastore``, ``dagster.adopt``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``project.scaffold``, ``project.deployment``,
+``operations.new_datastore``, ``operations.adopt``).
 """
 
 import itertools
@@ -58,7 +58,7 @@ def init(
     With --deploy: an image and a compose file, units of systemd, the variables that the project needs, a workflow that checks it, and
     DEPLOY.md, which says what to do with them. What is there already stays as it is.
     """
-    from incremental_assets.dagster.project import is_project
+    from incremental_assets.project.folders import is_project
 
     if url is None and (name is not None or schema is not None):
         raise ConfigurationError("--name and --schema go with --url.")
@@ -112,8 +112,8 @@ def remove(
     project_dir: Project = None,
 ) -> None:
     """Remove a datastore from the project: its defs.yaml, and its URL from .env. Its Delta tables, catalog and history stay."""
-    from incremental_assets.dagster.loading import find_datastore, load_datastores
-    from incremental_assets.dagster.new_datastore import remove_datastore
+    from incremental_assets.operations.new_datastore import remove_datastore
+    from incremental_assets.runs.loading import find_datastore, load_datastores
 
     project = enter(project_dir)
     store = find_datastore(load_datastores(project), datastore)
@@ -126,7 +126,7 @@ def remove(
 
 
 def _init(directory: Path, url: str | None, name: str | None, schema: str | None) -> None:
-    from incremental_assets.dagster.scaffold import write_project
+    from incremental_assets.project.scaffold import write_project
 
     for path in write_project(directory):
         say(f"wrote {path}")
@@ -141,7 +141,7 @@ def _init(directory: Path, url: str | None, name: str | None, schema: str | None
 
 
 def _deploy(project: Path, force: bool) -> None:
-    from incremental_assets.dagster.deployment import deployment_of, write_deployment
+    from incremental_assets.project.deployment import deployment_of, write_deployment
 
     done = write_deployment(project, deployment_of(project), force=force)
     for path in done.written:
@@ -157,11 +157,11 @@ def _add(
     project: Path, url: str, name: str | None, schema: str | None, patterns: tuple[Sequence[str], Sequence[str]], *, as_json: bool
 ) -> None:
     """``patterns``: of tables that are synced, and of such as are not."""
-    from incremental_assets.dagster.catalog_command import missing_privileges
-    from incremental_assets.dagster.loading import find_datastore, load_datastores
-    from incremental_assets.dagster.new_datastore import NewDatastore, add_datastore
-    from incremental_assets.dagster.project import enter_project
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.catalog import missing_privileges
+    from incremental_assets.operations.new_datastore import NewDatastore, add_datastore
+    from incremental_assets.project.folders import enter_project
+    from incremental_assets.runs.loading import find_datastore, load_datastores
+    from incremental_assets.runs.ordinary_run import command_line_instance
 
     project = project.resolve()
     enter_project(project)
@@ -208,10 +208,11 @@ def adopt(
     Where a table was filled from another database, schema or table than the one that is there now, its rows are compared with the source's
     first. If they are equal, the next sync goes on at its watermark; if not, the differences are named, and nothing is changed.
     """
-    from incremental_assets.dagster.adopt import adopt_lines
-    from incremental_assets.dagster.loading import load_project, select_current
-    from incremental_assets.dagster.operation_log import recorded_together
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.adopt import adopt_lines
+    from incremental_assets.runs.current_catalogs import select_current
+    from incremental_assets.runs.loading import load_project
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.records.operation_log import recorded_together
 
     project = load_project(enter(project_dir))
     if any(store.name == old for store in project.datastores):

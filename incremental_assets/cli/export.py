@@ -1,7 +1,7 @@
 """The command that describes tables for other programs: export metadata.
 
 Belongs here: its arguments, and what it prints. Does not belong: the documents (``export``), and writing them
-(``dagster.metadata_export``).
+(``runs.metadata_export``).
 """
 
 from typing import Annotated
@@ -50,9 +50,9 @@ def export(
     The exit code is 1 if a document could not be written.
     """
     from incremental_assets.core.metadata_documents import MetadataFormat
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.metadata_export import export_lines
-    from incremental_assets.dagster.project import lake_root
+    from incremental_assets.project.folders import lake_root
+    from incremental_assets.runs.loading import load_datastores, select
+    from incremental_assets.runs.metadata_export import export_lines
 
     if what != "metadata":
         raise ConfigurationError(f"export {what}: write export metadata.")

@@ -1,7 +1,7 @@
 """The commands that catalog datastores and move rows: catalog, sync, watermarks.
 
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.catalog_command``, ``dagster.loading``,
-``dagster.runner``, ``dagster.watermarks``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``operations.catalog``, ``runs.loading``,
+``runs.runner``, ``runs.records.watermarks``).
 """
 
 import contextlib
@@ -55,10 +55,10 @@ def catalog(
 
     With the word remove it hides containers until they are recreated; their Delta tables stay.
     """
-    from incremental_assets.dagster.catalog_command import catalog_records, missing_privileges, name_collisions, remove_containers
-    from incremental_assets.dagster.loading import find_datastore, load_datastores
-    from incremental_assets.dagster.operation_log import recorded_together
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.catalog import catalog_records, missing_privileges, name_collisions, remove_containers
+    from incremental_assets.runs.loading import find_datastore, load_datastores
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.records.operation_log import recorded_together
 
     project = enter(project_dir)
     datastores = load_datastores(project)
@@ -151,13 +151,14 @@ def sync(
     It runs the catalog first where there is none, and where the source's tables have changed.
     """
     from incremental_assets.cli.live import live_lines
-    from incremental_assets.dagster.loading import load_project, select_current
-    from incremental_assets.dagster.loggers import warnings_once
-    from incremental_assets.dagster.metadata import line
-    from incremental_assets.dagster.operation_log import recorded_together
-    from incremental_assets.dagster.parallel_sync import sync_beside_workers
-    from incremental_assets.dagster.runner import Runner, SyncOptions
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.current_catalogs import select_current
+    from incremental_assets.runs.loading import load_project
+    from incremental_assets.runs.loggers import warnings_once
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.parallel_sync import sync_beside_workers
+    from incremental_assets.runs.records.metadata import line
+    from incremental_assets.runs.records.operation_log import recorded_together
+    from incremental_assets.runs.runner import Runner, SyncOptions
 
     options = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty, sweep)
     if reset_watermarks and (options.keys or mode):
@@ -189,7 +190,7 @@ def sync(
         # Definitions that Dagster refuses are reported before anything runs.
         definitions = loaded.definitions(selected.ready)
         if dry_run:
-            from incremental_assets.dagster.dry_run import dry_run_lines
+            from incremental_assets.operations.dry_run import dry_run_lines
 
             for record in dry_run_lines(selected.ready, options, instance):
                 failed = failed or record.get("status") == "failed"
@@ -228,14 +229,14 @@ def watermarks(
     project_dir: Project = None,
 ) -> None:
     """Show the watermark of each container: everything below it is in the lake."""
-    from incremental_assets.dagster.capture import with_lag
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.partitions import container_partitions
-    from incremental_assets.dagster.project import lake_root
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
-    from incremental_assets.dagster.watermarks import current
-    from incremental_assets.dagster.watermarks import history as history_of
     from incremental_assets.databases.slot_counts import SlotCounts
+    from incremental_assets.operations.capture import with_lag
+    from incremental_assets.project.folders import lake_root
+    from incremental_assets.runs.loading import load_datastores, select
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.partitions import container_partitions
+    from incremental_assets.runs.records.watermarks import current
+    from incremental_assets.runs.records.watermarks import history as history_of
 
     project = enter(project_dir)
     datastores = load_datastores(project)

@@ -27,9 +27,9 @@ def operations(
     project_dir: Project = None,
 ) -> None:
     """Show the operations that have run or are running: catalogs, syncs, scans, profiles, maintenance."""
-    from incremental_assets.dagster.operations import operation
-    from incremental_assets.dagster.operations import operations as newest
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.history import operation
+    from incremental_assets.operations.history import operations as newest
+    from incremental_assets.runs.ordinary_run import command_line_instance
 
     enter(project_dir)
     with command_line_instance() as instance:

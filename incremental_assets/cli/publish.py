@@ -1,6 +1,6 @@
 """The command ``publish``: gives the tables of the lake names in a metastore.
 
-Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.publish``).
+Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.publish``).
 """
 
 from typing import Annotated
@@ -33,8 +33,8 @@ def publish(
 
     The metastore is that of the Spark server. A table is registered once: later syncs need no other registration.
     """
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.publish import publish_lines
+    from incremental_assets.operations.publish import publish_lines
+    from incremental_assets.runs.loading import load_datastores, select
 
     datastores = load_datastores(enter(project_dir))
     expect_catalogs(datastores, selection)

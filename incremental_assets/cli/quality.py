@@ -59,7 +59,7 @@ def scan(
 
     A sync does so by itself, for the partitions that it wrote.
     """
-    from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
+    from incremental_assets.operations.scans import ScanOptions, scan_lines
 
     options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
     records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, scan_lines)
@@ -95,7 +95,7 @@ def profile(
     project_dir: Project = None,
 ) -> None:
     """Measure the columns by partition, in one pass, and merge that into the table's profile, which has a page of plots."""
-    from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
+    from incremental_assets.operations.scans import ScanOptions, profile_lines
 
     options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
     records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, profile_lines)
@@ -125,10 +125,10 @@ def checks(
     The profile is made before: incremental-assets profile. Of containers that lack something, it says what, and which command makes it; the
     exit code is then 2.
     """
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.quality.command import lake_scope
-    from incremental_assets.dagster.quality.profiles import suggested_checks
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.dagster.profiles import suggested_checks
+    from incremental_assets.operations.scans import lake_scope
+    from incremental_assets.runs.loading import load_datastores, select
+    from incremental_assets.runs.ordinary_run import command_line_instance
 
     if words[0] != "suggest" or not words[1:]:
         raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER, such as: checks suggest shop/orders")
@@ -155,10 +155,10 @@ def _scan_or_profile(
 
     Raises ConfigurationError if the options do not go together.
     """
-    from incremental_assets.dagster.loading import load_project, select
-    from incremental_assets.dagster.operation_log import recorded_together
-    from incremental_assets.dagster.quality.command import by_identifier
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.scans import by_identifier
+    from incremental_assets.runs.loading import load_project, select
+    from incremental_assets.runs.ordinary_run import command_line_instance
+    from incremental_assets.runs.records.operation_log import recorded_together
 
     if (options.after_time or options.after_batch) and not options.incremental:
         raise ConfigurationError("a threshold goes with --incremental.")
@@ -216,8 +216,8 @@ def anomalies(
 ) -> None:
     """Show the anomalies, the newest change first; or acknowledge, resolve or discard some of them."""
     from incremental_assets.core.anomalies import State
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.quality.command import VERBS, anomaly_lines, change_anomalies
+    from incremental_assets.operations.scans import VERBS, anomaly_lines, change_anomalies
+    from incremental_assets.runs.loading import load_datastores, select
 
     project = enter(project_dir)
     datastores = load_datastores(project)

@@ -40,10 +40,10 @@ def show(
     project_dir: Project = None,
 ) -> None:
     """Show rows of a table of the lake. No Spark is needed."""
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.project import lake_root
     from incremental_assets.delta.shown_rows import shown_rows
     from incremental_assets.delta.table import LakeTable
+    from incremental_assets.project.folders import lake_root
+    from incremental_assets.runs.loading import load_datastores, select
 
     datastores = load_datastores(enter(project_dir))
     expect_catalogs(datastores, [container])

@@ -1,6 +1,6 @@
 """The commands ``status``, one screen that says how each container is, and ``alerts``, which says what is wrong.
 
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.status``, ``dagster.current_problems``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``operations.status``, ``operations.alerts.current``).
 """
 
 import sys
@@ -46,12 +46,12 @@ def status(
     long. Neither the sources nor the tables are asked. A sentence says if no daemon evaluates the schedules and sensors that are switched
     on, and one which new tables are not synced.
     """
-    from incremental_assets.dagster.alerts.new_tables import new_tables_line
-    from incremental_assets.dagster.current_problems import missing_daemon
-    from incremental_assets.dagster.figures import prometheus_text
-    from incremental_assets.dagster.loading import load_datastores, select
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
-    from incremental_assets.dagster.status import status_lines
+    from incremental_assets.operations.alerts.current import missing_daemon
+    from incremental_assets.operations.alerts.new_tables import new_tables_line
+    from incremental_assets.operations.figures import prometheus_text
+    from incremental_assets.operations.status import status_lines
+    from incremental_assets.runs.loading import load_datastores, select
+    from incremental_assets.runs.ordinary_run import command_line_instance
 
     if prometheus and (as_json or watch is not None):
         raise ConfigurationError("--prometheus prints the figures once, in a format of its own: leave --json and --watch out.")
@@ -108,9 +108,9 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
     nothing is wrong, it prints nothing and its exit code is 0; otherwise it prints one problem a line, and the exit code is 1. It sends
     nothing itself, and shows each problem as long as it lasts.
     """
-    from incremental_assets.dagster.current_problems import problems_now
-    from incremental_assets.dagster.loading import load_project
-    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.operations.alerts.current import problems_now
+    from incremental_assets.runs.loading import load_project
+    from incremental_assets.runs.ordinary_run import command_line_instance
 
     loaded = load_project(enter(project_dir))
     with command_line_instance() as instance:

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 def say_record(record: dict[str, Any]) -> None:
     """Print what has become of a container, without the warnings that the log of its run has printed."""
-    from incremental_assets.dagster.loggers import without_what_the_log_has
+    from incremental_assets.runs.loggers import without_what_the_log_has
 
     message = without_what_the_log_has(record["container"], record["message"])
     say(": ".join(part for part in (record["container"], record["status"], message) if part))

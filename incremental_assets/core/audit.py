@@ -1,7 +1,7 @@
 """What an audit has found, as plain values and in words.
 
 Belongs here: the fields of a record of ``audit --json``, and messages. Does not belong: the comparison (``core.comparison``), which rows
-are compared (``databases.audit``, ``files.audit``), and repairs (``dagster.audit``).
+are compared (``databases.audit``, ``files.audit``), and repairs (``operations.audit``).
 """
 
 from collections.abc import Mapping, Sequence

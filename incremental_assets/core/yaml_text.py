@@ -1,7 +1,7 @@
 """YAML that is written for people, on one line: values in flow style, and comments.
 
 Belongs here: making any text safe in a YAML file, also names that come from a source. Does not belong: what is written (``catalog.detect``,
-``quality.profile.suggest``, ``dagster.new_datastore``).
+``profiles.suggest``, ``operations.new_datastore``).
 """
 
 import io

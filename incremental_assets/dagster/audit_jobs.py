@@ -13,13 +13,13 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.audit import AuditOptions, audit_lines
-from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, named, regular_schedule
-from incremental_assets.dagster.jobs import op_name
-from incremental_assets.dagster.partitions import is_by_file, keys_of_run, partitions_definition
-from incremental_assets.dagster.project import current_project
-from incremental_assets.dagster.run_tags import DATASTORE_TAG, OPERATION_TAG, tags_of
-from incremental_assets.dagster.runner import Runner
+from incremental_assets.dagster.jobs import counts_by_status, logged, named, regular_schedule
+from incremental_assets.operations.audit import AuditOptions, audit_lines
+from incremental_assets.project.folders import current_project
+from incremental_assets.runs.launch import op_name
+from incremental_assets.runs.partitions import is_by_file, keys_of_run, partitions_definition
+from incremental_assets.runs.records.run_tags import DATASTORE_TAG, OPERATION_TAG, tags_of
+from incremental_assets.runs.runner import Runner
 
 
 class AuditConfig(dg.Config):
@@ -83,7 +83,7 @@ def datastore_audit_job(settings: Settings, definitions: Sequence[ContainerDefin
 
 def _audit(context: dg.OpExecutionContext, definitions: Sequence[ContainerDefinition], options: AuditOptions) -> None:
     """Audits the containers. Raises Failure at the end if one differs, or could not be audited."""
-    from incremental_assets.dagster.loading import load_project
+    from incremental_assets.runs.loading import load_project
 
     runner = Runner(load_project(current_project()).definitions(definitions), context.instance)
     bad = ("different", "failed")

@@ -17,37 +17,38 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.shown_text import counted
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
+from incremental_assets.dagster.asset_checks import container_checks
+from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
-from incremental_assets.dagster.catalog_asset import catalog_key
-from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
-from incremental_assets.dagster.jobs import container_job, has_own_job
-from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.parallel_sync import sync_in_workers
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import current_project, dagster_home
-from incremental_assets.dagster.quality.asset_checks import container_checks
-from incremental_assets.dagster.quality.pages import remove_page
-from incremental_assets.dagster.quality.quality_jobs import (
+from incremental_assets.dagster.jobs import container_job, counts_by_status, logged, regular_schedule
+from incremental_assets.dagster.quality_jobs import (
     datastore_quality_schedules,
     quality_jobs,
     quality_jobs_of,
     quality_schedules,
 )
-from incremental_assets.dagster.run_tags import DATASTORE_TAG
-from incremental_assets.dagster.runner import SyncOptions
-from incremental_assets.dagster.runs.event_batches import store_events_in_batches
-from incremental_assets.dagster.runs.run_history import forget_runs
 from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
 from incremental_assets.dagster.sensors import files_sensor
 from incremental_assets.delta.maintenance import Kept, maintain, next_time_if_moved, tidy
 from incremental_assets.delta.operation_tables import EndedAs, OperationKind, OperationTables
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.definition import FileDefinition
-from incremental_assets.quality.profile.store import ProfileStore
+from incremental_assets.profiles.store import ProfileStore
+from incremental_assets.project.folders import current_project, dagster_home
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.retention import prune
+from incremental_assets.runs.adapters.choose import adapter_of
+from incremental_assets.runs.catalog_run import catalog_key
+from incremental_assets.runs.container_run import sync_container
+from incremental_assets.runs.dagster_internals.event_batches import store_events_in_batches
+from incremental_assets.runs.launch import has_own_job
+from incremental_assets.runs.locks import container_lock
+from incremental_assets.runs.parallel_sync import sync_in_workers
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.quality.pages import remove_page
+from incremental_assets.runs.records.run_tags import DATASTORE_TAG
+from incremental_assets.runs.run_history import forget_runs
+from incremental_assets.runs.runner import SyncOptions
 
 
 class DatastoreConfig(dg.Config):

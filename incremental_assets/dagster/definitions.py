@@ -14,10 +14,8 @@ import dagster as dg
 
 from incremental_assets.core.collector import collector_paused, spare_what_is_loaded
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER, delta_io_manager
-from incremental_assets.dagster.loading import load_repository
-from incremental_assets.dagster.locks import table_lock
-from incremental_assets.dagster.loggers import LOGGERS
-from incremental_assets.dagster.project import (
+from incremental_assets.dagster.resources import lake_resource, spark_resource
+from incremental_assets.project.folders import (
     dagster_home,
     is_limited,
     lake_root,
@@ -26,8 +24,10 @@ from incremental_assets.dagster.project import (
     serve_project,
     take_components,
 )
-from incremental_assets.dagster.resources import lake_resource, spark_resource
-from incremental_assets.dagster.runs.own_run import containers_of, is_served, run_of_this_process
+from incremental_assets.runs.loading import load_repository
+from incremental_assets.runs.locks import table_lock
+from incremental_assets.runs.loggers import LOGGERS
+from incremental_assets.runs.own_run import containers_of, is_served, run_of_this_process
 
 log = logging.getLogger(__name__)
 FEW = 100

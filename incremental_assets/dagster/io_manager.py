@@ -8,22 +8,25 @@ partitions, ``partition_expr`` (docs/io-manager.md). The rows are one commit, an
 container, or some of its partitions, depend on its asset.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, LakeError
+from incremental_assets.core.folder_column import FolderColumn
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.own_write import column_names, expect_columns
-from incremental_assets.dagster.container_output import commit_batches, container_predicate
 from incremental_assets.dagster.frame_types import converter
-from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.own_assets import own_predicate, types_of, write_own_asset
-from incremental_assets.dagster.partitioning import WINDOWS_METADATA
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.sql import file_predicate, folder_predicate, scope_predicate
+from incremental_assets.runs.commit import commit_batches
+from incremental_assets.runs.partitioning import WINDOWS_METADATA, from_windows_metadata
+from incremental_assets.runs.records.metadata import plain
 
 OF_A_CONTAINER = "sync/strategy"
 """A metadata key that the assets of containers have and others do not."""
@@ -118,3 +121,17 @@ def _chosen_columns(context: dg.InputContext, label: str, there: list[str]) -> t
 def delta_io_manager() -> DeltaIOManager:
     """The IO manager as a Dagster resource. It needs the resource ``lake``."""
     return DeltaIOManager()
+
+
+def container_predicate(context: dg.InputContext, windows: Mapping[str, Any]) -> str:
+    """A condition for the rows of a container's partitions that an input is limited to. ``windows``: of ``windows_metadata``.
+
+    Containers have windows of their own: the first one reaches down to −∞ and the last one up to ∞, so that rows outside Dagster's time
+    windows are loaded too.
+    """
+    if windows.get("folders"):
+        return folder_predicate(FolderColumn(**windows["folders"]), list(context.asset_partition_keys))
+    if windows.get("by_file"):
+        return file_predicate(list(context.asset_partition_keys))
+    identifier, partitions = from_windows_metadata(windows, context.asset_partitions_def, context.instance)
+    return scope_predicate(identifier, partitions.windows_of(context.asset_partition_keys), False)

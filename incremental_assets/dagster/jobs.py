@@ -1,134 +1,63 @@
-"""Builds the job of a container, and the config and tags with which its runs are launched.
+"""What the jobs over all containers of a datastore have in common: how they report, and the schedules of the YAML that start them.
 
-Belongs here: turning a plan into the config and tags of runs. Does not belong: making the plan (``databases.plan``, ``files.plan``), or
-deciding when a run starts (``schedules``, ``sensors``).
+Belongs here: the log and the numbers of such a job, and a schedule that starts a job whatever has changed. Does not belong: the jobs
+(``datastore``, ``audit_jobs``, ``quality.quality_jobs``), and the schedules of syncs, which plan first (``schedules``).
 """
 
-import contextlib
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
-from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
-from incremental_assets.core.capture import lsn_text
-from incremental_assets.core.errors import ContainerBusy
-from incremental_assets.core.partitions import contiguous_ranges
-from incremental_assets.core.plan import Mode, Plan, Request
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.one_asset_job import OneAssetJob, one_asset_job
-from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
-from incremental_assets.dagster.project import dagster_home, lake_root
-from incremental_assets.dagster.run_tags import CONTAINER_TAG
-from incremental_assets.files.definition import FileDefinition
-
-log = logging.getLogger(__name__)
-JOBS_OF_A_CONTAINER = ("sync", "scan", "profile", "audit")  # those that the YAML gives a schedule or sensor of their own
-JOBS_OF_A_DATASTORE = ("sync", "scan", "profile", "sync_profile_scan", "audit", "maintain", "catalog")
-"""What the names of the jobs begin with, before ``_`` and the name of their container (``op_name``) or of their datastore."""
+from incremental_assets.catalog.definition import ContainerDefinition, Settings, max_runtime_seconds
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.runs.dagster_internals.one_asset_job import OneAssetJob, one_asset_job
+from incremental_assets.runs.launch import job_name
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.operation_log import recorded_together
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
 
 
-def has_own_job(definition: ContainerDefinition) -> bool:
-    """Whether a schedule or sensor of the container's own syncs it, and so a job of its own."""
-    return definition.container.options.schedule is not None or isinstance(definition, FileDefinition)
+def logged(context: dg.OpExecutionContext, lines: Iterable[dict[str, Any]], bad: Collection[str]) -> list[dict[str, Any]]:
+    """Logs the record of each container as it comes, as an error if its status is one of ``bad``. Returns all of them."""
+    found: list[dict[str, Any]] = []
+    with recorded_together():
+        for line in lines:
+            found.append(line)
+            log = context.log.error if line["status"] in bad else context.log.info
+            log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+    return found
 
 
-def job_name(definition: ContainerDefinition) -> str:
-    """The name of the container's own job. It has a prefix because Dagster has one namespace for ops and jobs (see ``op_name``)."""
-    return f"sync_{op_name(definition)}"
+def named(settings: Settings, definitions: Sequence[ContainerDefinition], name: str) -> ContainerDefinition:
+    """The container of this name, which the config of such a job asks for. Raises ConfigurationError where there is none.
 
-
-def launched_job(definition: ContainerDefinition) -> str:
-    """The name of the job that syncs the container, whoever launches it: its own one, or else Dagster's job of all assets, with the
-    container's asset selected."""
-    return job_name(definition) if has_own_job(definition) else IMPLICIT_ASSET_JOB_NAME
-
-
-def op_name(definition: ContainerDefinition) -> str:
-    """The name of the op behind the container's asset, which Dagster derives from the asset key. Run configs name it."""
-    return "__".join(definition.container.key_path)
-
-
-@dataclass(frozen=True)
-class RunLaunch:
-    """The config and tags with which the runs of a plan are launched.
-
-    ``tags``: one mapping for each run. A refresh of several contiguous ranges of partitions has a run for each range, as the tags of a run
-    name one range only; all others have one run. ``run_config``: the same for all of them.
+    ``definitions``: those that the job is about.
     """
-
-    plan: Plan
-    run_config: Mapping[str, Any]
-    tags: Sequence[Mapping[str, str]]
-
-
-def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan) -> int | None:
-    """Stores the state that a skipping plan has found out (``Plan.confirmed``). Returns the watermark that counts afterwards.
-
-    Where another run holds the container, nothing is stored, and nobody waits: that run finds out the same for itself.
-    """
-    if plan.confirmed is None:
-        return plan.watermark
-    lake = lake_root()
-    with contextlib.suppress(ContainerBusy):
-        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0, lake=lake):
-            return adapter_of(definition).keep_learned(instance, plan, lake)
-    return plan.watermark
+    found = next((one for one in definitions if name in (one.container.name, one.container.label)), None)
+    if found is None:
+        names = ", ".join(one.container.name for one in definitions) or "none"
+        raise ConfigurationError(f"{settings.name} has no container {name!r} for this job. Those that it has: {names}.")
+    return found
 
 
-def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str, Any]:
-    """The run config that passes the request on to the container's asset (``assets.SyncConfig``). The partition keys are not part of it."""
-    config: dict[str, Any] = {"mode": request.mode.value}
-    if request.mode is Mode.REFRESH and request.keys is None:
-        config["all_partitions"] = True
-    if request.reset:
-        config["reset_watermarks"] = True
-    if request.allow_empty:
-        config["allow_empty"] = True
-    if request.max_files is not None:
-        config["most_files"] = request.max_files
-    if request.again_before is not None:
-        config["again_before"] = request.again_before
-    if request.sweep:
-        config["sweep"] = True
-    if request.changed_at is not None:
-        config["changed_at"] = lsn_text(request.changed_at)
-    if request.audit is not None:
-        config["audit"] = True
-        if request.audit.keys is not None:
-            config["audit_partitions"] = list(request.audit.keys)
-        if request.audit.start is not None:
-            config["audit_start"] = request.audit.start
-    return {"ops": {op_name(definition): {"config": config}}}
+def counts_by_status(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of containers of each status, as metadata of the job's output."""
+    statuses = [line["status"] for line in lines]
+    return {f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)}
 
 
-def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> RunLaunch:
-    """The config and tags of the runs of a plan that does not skip. ``keys``: the partition keys, as ``SourceAdapter.plan`` returns them.
-
-    New dynamic partitions (integers, files) are added to Dagster first: it refuses a run whose tags name a partition that does not exist.
-    """
-    run_config = config_of(definition, plan.request)
-    partitions_def = partitions_definition(definition)
-    limit = {MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))}
-    if partitions_def is None or not keys:
-        return RunLaunch(plan, run_config, [limit])
-    if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
-        add_keys(instance, partitions_def, keys)
-        assert partitions_def.name is not None
-        ordered: Sequence[str] = instance.get_dynamic_partitions(partitions_def.name)
-        runs = contiguous_ranges(keys, ordered)
-    else:
-        runs = [(keys[0], keys[-1])] if plan.request.keys is None else contiguous_ranges(keys, partitions_def.get_partition_keys())
-    # A sync that is not a refresh of given partitions is one run, whichever partitions it writes. Of several ranges its tags name the last
-    # one; the IO manager logs the events of all other partitions that it writes.
-    if plan.request.keys is None:
-        runs = runs[-1:]
-    return RunLaunch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
+def regular_schedule(job: str, cron: str, run_config: Mapping[str, Any] | None = None) -> dg.ScheduleDefinition:
+    """The schedule that starts a job each time, in UTC. It is switched on by default. ``job``: its name."""
+    return dg.ScheduleDefinition(
+        name=f"{job}_schedule",
+        job_name=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        run_config=run_config,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
 
 
 def container_job(definition: ContainerDefinition) -> OneAssetJob:

@@ -15,7 +15,6 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.core.own_rows import OwnRows
 from incremental_assets.core.own_write import MERGE_KEYS, WriteMode, column_or_expression, expect_columns, parse_partition_expr, parse_write
 from incremental_assets.dagster.frame_types import as_spark
-from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata, plain
 from incremental_assets.dagster.own_partitions import dimensions_of, own_rows
 from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.errors import lake_errors
@@ -24,6 +23,7 @@ from incremental_assets.delta.own_tables import FrameResult, FrameWrite, write_f
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.sql import axis_value, boxes_predicate
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.runs.records.metadata import add_metadata_of_partitions, as_metadata, plain
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame

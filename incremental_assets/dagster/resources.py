@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from incremental_assets.dagster.operation_log import record_run
 from incremental_assets.delta.progress import RunProgress
 from incremental_assets.delta.scope import LakeScope, TableLock
+from incremental_assets.runs.records.operation_log import record_run
 
 if TYPE_CHECKING:
     from incremental_assets.dagster.spark_resource import ConnectSpark

@@ -6,45 +6,33 @@ it starts neither a run nor Spark, and the reason with its numbers is shown as t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._utils.schedules import get_next_cron_tick
 
-from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
-from incremental_assets.core.errors import ContainerMissing, SyncError
-from incremental_assets.core.looks import Look
-from incremental_assets.core.names import encode_name
-from incremental_assets.core.plan import Action, Plan
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.core.errors import SyncError
 from incremental_assets.core.shown_text import counted
-from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.jobs import (
+from incremental_assets.project.folders import current_project, location_name
+from incremental_assets.runs.adapters.choose import adapter_of
+from incremental_assets.runs.automation import _of_container, _of_datastore, next_tick, schedules_of
+from incremental_assets.runs.due import LookedUp, NotDue, at_work, launch_if_due
+from incremental_assets.runs.launch import (
     RANGE_START,
-    RunLaunch,
     config_of,
     job_name,
-    keep_learned,
-    launch_of,
 )
-from incremental_assets.dagster.locks import holder_of
-from incremental_assets.dagster.looks import remember
-from incremental_assets.dagster.operation_log import recorded_together
-from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, is_sync, tag_of
-from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
-from incremental_assets.dagster.watermarks import newest_watermarks
-from incremental_assets.databases.slot_counts import SlotCounts
+from incremental_assets.runs.partitions import container_key
+from incremental_assets.runs.records.looks import remember
+from incremental_assets.runs.records.operation_log import recorded_together
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG
+from incremental_assets.runs.side_by_side import ParallelPlanning
 
 TICK_SECONDS = 40.0
 """How long a tick may plan: most of the 60 seconds that Dagster's daemon waits for it."""
-_WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
-"""The statuses of a run that has not begun to execute, and so cannot hold the container's lock yet."""
 Requests = Iterator[dg.RunRequest | dg.SkipReason]
 
 
@@ -68,12 +56,6 @@ def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefini
     )
 
 
-def schedules_of(definition: ContainerDefinition) -> Sequence[str]:
-    """The names of the schedules that sync the container: its own one, and its datastore's."""
-    own = [_of_container(definition)] if definition.container.options.schedule else []
-    return [*own, _of_datastore(definition.settings)] if definition.settings.schedule else own
-
-
 def schedules_shown(definition: ContainerDefinition) -> dg.MarkdownMetadataValue | None:
     """The schedules that sync the container, for a person: name, cron, next tick and a link to the page in the UI; None if there are none.
 
@@ -88,21 +70,6 @@ def schedules_shown(definition: ContainerDefinition) -> dg.MarkdownMetadataValue
         for name, cron in zip(schedules_of(definition), crons, strict=True)
     ]
     return dg.MetadataValue.md("\n\n".join(lines)) if lines else None
-
-
-@lru_cache
-def next_tick(cron: str, now: datetime) -> datetime:
-    """When a schedule is due next after ``now``, both in UTC."""
-    # Of a moment that is a tick, the function gives this one.
-    return get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC").astimezone(timezone.utc)
-
-
-def _of_container(definition: ContainerDefinition) -> str:
-    return f"{job_name(definition)}_schedule"
-
-
-def _of_datastore(settings: Settings) -> str:
-    return f"sync_{encode_name(settings.name)}_schedule"
 
 
 def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], cron: str, description: str) -> dg.ScheduleDefinition:
@@ -122,45 +89,6 @@ def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], c
             yield from tick.requests(context)
 
     return schedule
-
-
-@dataclass(frozen=True)
-class NotDue:
-    """The result for a container of which no run is started. ``reason``: a sentence for people.
-
-    ``plan``: the plan that skips. None: no plan was made, because a run syncs the container or is about to, or because it is missing.
-    """
-
-    reason: str
-    plan: Plan | None = None
-
-    @property
-    def look(self) -> Look | None:
-        """See ``Plan.look``; None, too, where no plan was made."""
-        return self.plan.look if self.plan is not None else None
-
-
-@dataclass(frozen=True)
-class LookedUp:
-    """What a tick looks up once for all of its containers. The parts of Dagster's storage are read before it plans the first one.
-
-    ``waiting``: by label, the newest run that is about to sync the container. ``events``: see ``watermarks.newest_watermarks``. A run that
-    ends or begins after that is not missed: the watermark in the Delta table is read with the plan, the lower of both counts, and a run
-    that is requested in spite of another one waits for its lock and makes a plan of its own.
-
-    ``counts``: of the logs of the sources, which the first plan of a datastore looks at for all of its containers.
-    """
-
-    waiting: Mapping[str, str]
-    events: Mapping[str, int | None]
-    counts: SlotCounts
-
-    @classmethod
-    def now(cls, instance: dg.DagsterInstance, definitions: Sequence[ContainerDefinition]) -> "LookedUp":
-        runs = [(tag_of(run, CONTAINER_TAG), run) for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if is_sync(run)]
-        waiting = {label: run.run_id for label, run in reversed(runs) if label is not None}
-        events = newest_watermarks(instance, [definition.container for definition in definitions])
-        return cls(waiting, events, SlotCounts(definitions, lake_root()))
 
 
 class _Tick:
@@ -239,51 +167,6 @@ class _Tick:
 def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:
     """The request of a run without partitions, which makes its own plan of an incremental sync."""
     return _request(context, definition, config_of(definition, adapter_of(definition).due), {})
-
-
-def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition, known: LookedUp | None = None) -> NotDue | None:
-    """Returns which run syncs the container or is about to; None where none does."""
-    container = definition.container
-    label = container.label
-    # The lock says which run syncs the container; the status of a run does not. A killed run stays "started", and keeps its slot in the
-    # pool, until it is reported as failed. `holder_of` does that.
-    holder = holder_of(dagster_home(), container, instance)
-    if holder is not None:
-        return NotDue(f"{label}: it is being synced by {holder}")
-    if known is not None:
-        waiting = known.waiting.get(label)
-    else:
-        runs = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=20)
-        waiting = next((run.run_id for run in runs if is_sync(run)), None)
-    return None if waiting is None else NotDue(f"{label}: run {waiting} is about to sync it")
-
-
-def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition, known: LookedUp | None = None) -> RunLaunch | NotDue:
-    """Plans the container. Returns the config and tags to launch its run with, or the reason why no run is started.
-
-    ``known``: what the tick has looked up for all containers; None: it is looked up for this one. Raises SyncError where it cannot be
-    planned, and ContainerMissing where it is missing although the YAML names it.
-    """
-    busy = at_work(instance, definition, known)
-    if busy is not None:
-        return busy
-    try:
-        adapter = adapter_of(definition)
-        events, counts = (known.events, known.counts) if known is not None else (None, None)
-        plan, keys = adapter.plan(instance, adapter.due, lake_root(), events, counts)
-    except ContainerMissing as error:
-        if is_named(definition):
-            raise
-        return NotDue(str(error))
-    return launch_planned(instance, definition, plan, keys)
-
-
-def launch_planned(instance: dg.DagsterInstance, definition: ContainerDefinition, plan: Plan, keys: Sequence[str]) -> RunLaunch | NotDue:
-    """Returns the same as ``launch_if_due`` for a plan. ``keys``: the partition keys that its run would have."""
-    if plan.action is Action.SKIP:
-        keep_learned(definition, instance, plan)
-        return NotDue(f"{definition.container.label}: {plan.reason}", plan)
-    return launch_of(definition, instance, plan, keys)
 
 
 def _request(

@@ -17,17 +17,18 @@ from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.files import FileStamp, format_of
 from incremental_assets.core.globs import fixed_part, owner_of
 from incremental_assets.core.looks import Look
-from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS
-from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
-from incremental_assets.dagster.file_adapter import FileAdapter
-from incremental_assets.dagster.jobs import job_name
-from incremental_assets.dagster.looks import remember
-from incremental_assets.dagster.project import lake_root
-from incremental_assets.dagster.run_tags import CONTAINER_TAG, STARTED_BY_TAG, is_sync
-from incremental_assets.dagster.schedules import NotDue, at_work, launch_planned
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.definition import FileDefinition, FolderSettings
 from incremental_assets.files.plan import FilesPlan
+from incremental_assets.project.folders import lake_root
+from incremental_assets.runs.adapters.file_adapter import FileAdapter
+from incremental_assets.runs.automation import sensor_name
+from incremental_assets.runs.catalog_run import FIRST_AGAIN_SECONDS
+from incremental_assets.runs.catalog_run import job_name as catalog_job_name
+from incremental_assets.runs.due import NotDue, at_work, launch_planned
+from incremental_assets.runs.launch import job_name
+from incremental_assets.runs.records.looks import remember
+from incremental_assets.runs.records.run_tags import CONTAINER_TAG, STARTED_BY_TAG, is_sync
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60, 3600
 """How long the sensor waits after a run that failed, until it requests a run for an unchanged folder again.
@@ -72,11 +73,6 @@ class Cursor:
             return None if found is None else cls(**{**found, "sight": FolderState(**found["sight"])})
         except (KeyError, TypeError, ValueError):
             return None
-
-
-def sensor_name(definition: FileDefinition) -> str:
-    """The name of the container's sensor."""
-    return f"{job_name(definition)}_files"
 
 
 def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:

@@ -1,6 +1,6 @@
 """The partition keys with which a run is launched that carries out a plan.
 
-Belongs here: keys by what the source has. Does not belong: Dagster's own partitions (``dagster.partitions``), and the partitions in which a
+Belongs here: keys by what the source has. Does not belong: Dagster's own partitions (``runs.partitions``), and the partitions in which a
 sync has written (``sync``).
 """
 

@@ -22,7 +22,7 @@ from incremental_assets.delta.table import LakeTable
 TOGETHER = 200
 """For how many further containers a look asks. Their tables in the lake are opened before, to see how far each has come."""
 FRESH_SECONDS = 10.0
-"""How long the answers of a look hold: as long as a plan that was made ahead (``dagster.runs.plans_ahead``)."""
+"""How long the answers of a look hold: as long as a plan that was made ahead (``runs.plans_ahead``)."""
 
 
 @dataclass

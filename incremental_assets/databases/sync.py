@@ -2,7 +2,7 @@
 
 Belongs here: the order of the steps around ``core.watermark.advance``: the highest identifier is read, then the open transactions are
 noted, and only then a snapshot is taken (docs/how-a-sync-works.md says why). Does not belong: Dagster's contexts (``dagster.assets``),
-writing rows (``delta``), and the lock (``dagster.locks``).
+writing rows (``delta``), and the lock (``runs.locks``).
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Sets a property of a table, such as the sync state, by a commit without rows: through Spark, or without it in milliseconds.
 
-Belongs here: these two ways. Does not belong: what the property says, and when it is written (``write``, ``dagster.learned``).
+Belongs here: these two ways. Does not belong: what the property says, and when it is written (``write``, ``runs.adapters.learned``).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Collects what one run has to record of its operations: those that have ended, those that have not, and the watermarks that were written.
 
 Belongs here: this collection. Does not belong: the tables (``operation_tables``), and what is known of the run as a whole, such as who has
-started it (``dagster.operation_log``).
+started it (``runs.records.operation_log``).
 """
 
 import time

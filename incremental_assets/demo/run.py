@@ -26,10 +26,6 @@ from rich.console import Console
 
 from incremental_assets.core.anomalies import State
 from incremental_assets.core.shown_text import counted
-from incremental_assets.dagster.loading import find_datastore, load_datastores
-from incremental_assets.dagster.project import dagster_home, enter_project
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
-from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay, Change, Correction
@@ -38,7 +34,11 @@ from incremental_assets.demo.landing import Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_FOLDER, LANDING_FOLDER, EmbeddedPostgresError
 from incremental_assets.demo.server_home import write_private
 from incremental_assets.demo.shop import Shop
+from incremental_assets.project.folders import dagster_home, enter_project
+from incremental_assets.project.scaffold import write_project
 from incremental_assets.quality.records import Records
+from incremental_assets.runs.loading import find_datastore, load_datastores
+from incremental_assets.runs.ordinary_run import command_line_instance
 
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"

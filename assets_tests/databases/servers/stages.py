@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from incremental_assets.dagster import container_output
 from incremental_assets.databases.mysql import rows as mysql_rows
 from incremental_assets.databases.mysql.source import MySQLSource
 from incremental_assets.databases.sqlserver import rows as sqlserver_rows
 from incremental_assets.databases.sqlserver.source import SQLServerSource
 from incremental_assets.delta import write
+from incremental_assets.runs import commit as container_output
 
 READ, BEFORE_ROWS, BEFORE_STATE, BEFORE_EVENT = STAGES = (
     "while rows are read",

@@ -1,7 +1,7 @@
 """``incremental_assets.Alerts``: messages to people, by mail, chat or web hook, as a Dagster component.
 
 Belongs here: the attributes of ``defs.yaml``, and refusing those that are wrong. Does not belong: what is wrong with a container, and what
-is sent (``dagster.alerts``).
+is sent (``operations.alerts``).
 """
 
 import re
@@ -12,16 +12,18 @@ from typing import Annotated, ClassVar, Literal
 import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.alerts.page import page_asset
-from incremental_assets.dagster.alerts.problems import Limits, Severity
-from incremental_assets.dagster.alerts.sensor import Settings, alerts_sensor, is_understood
+from incremental_assets.dagster.alerts_sensor import alerts_sensor
+from incremental_assets.operations.alerts.page import page_asset
+from incremental_assets.operations.alerts.problems import Limits, Severity
+from incremental_assets.operations.alerts.send import is_understood
+from incremental_assets.operations.alerts.settings import AlertsComponent, Settings
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _LEAST_SECONDS = 10
 
 
 @dataclass(kw_only=True)
-class Alerts(dg.Component, dg.Resolvable):
+class Alerts(AlertsComponent, dg.Resolvable):
     """Says once when something is wrong with a container, a schedule or a sensor, and once when it is over.
 
     The attributes are those of ``defs.yaml``; docs/alerts.md describes them.

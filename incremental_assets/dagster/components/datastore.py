@@ -21,14 +21,16 @@ from incremental_assets.catalog.definition import CatalogSettings, ContainerDefi
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.assets import container_spec, sync_container
-from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
-from incremental_assets.dagster.catalogued import CataloguedComponent
-from incremental_assets.dagster.collisions import collisions, names_of
+from incremental_assets.dagster.assets import container_spec
+from incremental_assets.dagster.catalog_asset import catalog_definitions
 from incremental_assets.dagster.components.cron import checked_cron
 from incremental_assets.dagster.datastore import datastore_definitions
-from incremental_assets.dagster.project import current_project, wanted
 from incremental_assets.delta.folders import OPERATIONS_FOLDER
+from incremental_assets.project.catalogued import CataloguedComponent
+from incremental_assets.project.folders import current_project, wanted
+from incremental_assets.runs.catalog_run import kinds_of
+from incremental_assets.runs.collisions import collisions, names_of
+from incremental_assets.runs.container_run import sync_container
 
 
 class CatalogEntry(dg.Model):

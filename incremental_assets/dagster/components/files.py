@@ -45,12 +45,12 @@ from incremental_assets.dagster.components.quality import (
     rules_of,
     scans_of,
 )
-from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.sensors import unclaimed_sensor
 from incremental_assets.delta.folders import RESERVED
 from incremental_assets.files.definition import FileDefinition, FileOptions, FolderSettings, file_definitions
 from incremental_assets.files.folder_catalog import FolderCatalog
 from incremental_assets.files.listing import FolderAddress
+from incremental_assets.project.folders import current_project
 
 
 class FoldersEntry(dg.Model):

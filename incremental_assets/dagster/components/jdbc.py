@@ -17,12 +17,12 @@ from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.tables import TableDatastore
-from incremental_assets.dagster.project import dagster_home
 from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.jdbc.address import JdbcAddress
 from incremental_assets.databases.jdbc.dialect import JdbcDialect
 from incremental_assets.databases.jdbc.introspect import JdbcCatalog
 from incremental_assets.databases.jdbc.session import JdbcSession
+from incremental_assets.project.folders import dagster_home
 
 warnings.filterwarnings("ignore", message='Field name "schema" in "JdbcDatastoreModel" shadows', category=UserWarning)  # see ``postgres``
 

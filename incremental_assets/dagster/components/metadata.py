@@ -1,6 +1,6 @@
 """The attribute ``metadata`` of the YAML: which documents that describe a table are written after its syncs.
 
-Belongs here: its schema, and its conversion to ``MetadataSettings``. Does not belong: writing documents (``dagster.metadata_export``).
+Belongs here: its schema, and its conversion to ``MetadataSettings``. Does not belong: writing documents (``runs.metadata_export``).
 """
 
 from typing import Literal

@@ -19,11 +19,11 @@ from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import RowSecurity
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.tables import TableDatastore
-from incremental_assets.dagster.scaffold import DatastoreScaffolder
 from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.databases.postgres.introspect import PostgresCatalog
+from incremental_assets.project.scaffold import DatastoreScaffolder
 
 # The attribute is called `schema` in the YAML. Pydantic's base class has a deprecated method of that name, which is not used; the warning
 # would be shown at each load of a project.

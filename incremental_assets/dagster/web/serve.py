@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.project import HOME, RELOADS_VARIABLE, dagster_home
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.project.folders import HOME, RELOADS_VARIABLE, dagster_home
+from incremental_assets.runs.ordinary_run import command_line_instance
 
 SERVICES = "incremental_assets.dagster.web.dev_services"
 """The module that is run instead of ``dagster dev``."""

@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from incremental_assets.dagster.project import current_project, lake_root, location_name
-from incremental_assets.dagster.quality.pages import PROFILES, page_path
 from incremental_assets.dagster.web.web_guard import guard
+from incremental_assets.project.folders import current_project, lake_root, location_name
+from incremental_assets.runs.quality.pages import PROFILES, page_path
 
 RELOAD_SECONDS = 2.0
 """How often the webserver checks whether a catalog has changed."""

@@ -1,0 +1,1 @@
+"""What the command line and the API ask of a project, each as records: status, problems, history, audits, catalogs, checks."""
