@@ -1,7 +1,6 @@
 """The Dagster code location of this repository: the datastores of the demo.
 
-Belongs here: the call of ``build_definitions`` for this repository, and the environment variables that the demo's YAML needs. Other
-projects have a ``definitions.py`` of their own, which ``incremental-assets init`` writes.
+Other projects have a ``definitions.py`` of their own, which ``incremental-assets init`` writes.
 """
 
 import os

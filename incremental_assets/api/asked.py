@@ -1,7 +1,6 @@
 """From a request to runs: which jobs are launched for it, with which config and tags.
 
-Belongs here: the choice of jobs. A whole datastore without options of single containers is one run of the datastore's own job; else each
-container has a run. Does not belong: launching them (``workspace``), or the form of the request (``payloads``).
+A whole datastore without options of single containers is one run of the datastore's own job; else each container has a run.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The service's socket, how long a connection may be open without a request or a reader, and how many there may be.
-
-Belongs here: what happens before there is a request. Does not belong: who may send one, and how large it is (``guard``).
-"""
+"""The service's socket, how long a connection may be open without a request or a reader, and how many there may be."""
 
 import asyncio
 import socket

@@ -1,7 +1,4 @@
-"""Containers as the service shows them: their incremental field, and their status.
-
-Belongs here: finding a container by its id, and its record. Does not belong: writing the YAML (``incremental_field``).
-"""
+"""Containers as the service shows them: their incremental field, and their status."""
 
 from datetime import datetime, timezone
 from http import HTTPStatus

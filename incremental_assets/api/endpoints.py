@@ -1,7 +1,4 @@
-"""The addresses of the service, each with what it does: the routes and the OpenAPI document are both made from this list.
-
-Belongs here: reading a request, and calling what answers it. Does not belong: the work (``operations``, ``history``, ``containers``).
-"""
+"""The addresses of the service, each with what it does: the routes and the OpenAPI document are both made from this list."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Who may ask what: the two tokens, and the size of a request.
 
-Belongs here: what is refused before a request is looked at. Does not belong: what a request says (``payloads``).
-
 A token is compared in constant time, and is never logged: the line of a request has its method, its path and its status only.
 """
 

@@ -1,7 +1,5 @@
 """Operations that have run, are running or are queued: found by id, listed, and summed up by the request that launched them.
 
-Belongs here: reading Dagster's runs. Does not belong: launching or ending them (``workspace``, ``operations``).
-
 A request may launch several runs. They have its id as a tag, so that one id stands for all of them; each run has an id of its own, too,
 whoever has launched it.
 """

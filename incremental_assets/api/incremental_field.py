@@ -1,8 +1,5 @@
 """Sets the incremental field of a container in the project's YAML.
 
-Belongs here: which entry a request means, whether the container takes it, and writing the file. Does not belong: the text of the file
-(``yaml_entry``).
-
 Everything is checked before the file is written: the entry, by the code that a sync uses, against the columns that the catalog knows; and
 the text. The file is replaced in one step, so that a reader sees the old one or the new one.
 """

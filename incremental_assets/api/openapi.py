@@ -1,7 +1,6 @@
 """The OpenAPI document, and a page that shows it: both are made from the endpoints and the models of their bodies and queries.
 
-Belongs here: the description of the service. Does not belong: the service. The page has no script and loads nothing, so that it works
-without the internet.
+The page has no script and loads nothing, so that it works without the internet.
 """
 
 import html

@@ -1,7 +1,4 @@
-"""What can be done with operations: run, abort, rerun, resume, delete.
-
-Belongs here: whether that is possible for a run as it is now, and what is answered. Does not belong: how Dagster does it (``workspace``).
-"""
+"""What can be done with operations: run, abort, rerun, resume, delete."""
 
 import logging
 import uuid

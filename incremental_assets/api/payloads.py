@@ -1,8 +1,4 @@
-"""What callers send, and what they get: the models of bodies and queries. The OpenAPI document is made from them.
-
-Belongs here: the form of a request, and which option goes with which type of operation. Does not belong: whether what it names exists
-(``asked``, ``history``, ``incremental_field``).
-"""
+"""What callers send, and what they get: the models of bodies and queries. The OpenAPI document is made from them."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

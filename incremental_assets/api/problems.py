@@ -1,6 +1,6 @@
 """Errors as JSON problem details (RFC 9457): what a caller sees where something is refused or has failed.
 
-Belongs here: which exception is answered with which status. Does not belong: the checks that raise them. No answer has a stack trace.
+No answer has a stack trace.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The service: its application, and the process that serves it.
-
-Belongs here: putting the parts together. Does not belong: any of them (``endpoints``, ``guard``, ``problems``, ``openapi``).
-"""
+"""The service: its application, and the process that serves it."""
 
 import logging
 import os

@@ -1,8 +1,5 @@
 """The project as the service knows it: its datastores, and its code location, through which Dagster launches runs.
 
-Belongs here: loading both, again when the project has changed, and the calls that launch, repeat and end runs. Does not belong: which runs
-are to be launched (``asked``), or what is shown of them (``history``).
-
 Runs are launched through Dagster's GraphQL API, in this process and not by a web server: the same code with which the UI launches, so that
 they are checked, tagged and queued alike. The daemon takes them from its queue.
 """

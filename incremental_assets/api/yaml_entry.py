@@ -1,7 +1,5 @@
 """Changes one entry under ``incremental:`` of a ``defs.yaml``, with comments, quotes and order of the file kept.
 
-Belongs here: the text of the file. Does not belong: whether the entry fits the container (``incremental_field``).
-
 The file is read and written by ruamel.yaml, and then read once more by the library that Dagster uses: nothing but the one entry may have
 changed, or the text is refused.
 """

@@ -1,7 +1,5 @@
 """Judges which columns of a table may be its incremental identifier, by what the source knows of each: triggers, defaults, sequences,
 statistics, names.
-
-Belongs here: one column at a time. Does not belong: choosing among the candidates (``detect``), and what a profile says (``measured``).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Defines the common interface of containers and of their datastores' settings, for code that works with any kind of source.
-
-Belongs here: what tables and files have in common. Does not belong: how either is made (``databases.definition``, ``files.definition``).
-"""
+"""Defines the common interface of containers and of their datastores' settings, for code that works with any kind of source."""
 
 from dataclasses import dataclass
 from typing import Protocol

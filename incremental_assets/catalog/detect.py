@@ -1,9 +1,4 @@
-"""Proposes an incremental identifier for a table, from what the source itself knows of its columns, and from a profile.
-
-Belongs here: making a proposal, with its reasons, from evidence. Does not belong: reading the evidence (``databases.postgres.evidence``),
-judging one column (``candidates``), what a profile of the container says (``measured``), or deciding whether a proposal is used
-(``databases.definition``): the settings of the YAML always take precedence.
-"""
+"""Proposes an incremental identifier for a table, from what the source itself knows of its columns, and from a profile."""
 
 import datetime
 import re

@@ -1,8 +1,4 @@
-"""Describes the differences between a container and its entry in the catalog.
-
-Belongs here: the types of differences, and the comparison of one container's columns and properties. Does not belong: deciding which
-containers are new, changed or missing (``operation``).
-"""
+"""Describes the differences between a container and its entry in the catalog."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

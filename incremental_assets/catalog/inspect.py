@@ -1,7 +1,4 @@
-"""Inspects containers: their columns, the proposed identifier, and the first and last value of the identifier.
-
-Belongs here: making the entry of one container. Does not belong: deciding which containers are inspected (``operation``).
-"""
+"""Inspects containers: their columns, the proposed identifier, and the first and last value of the identifier."""
 
 import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,8 +1,5 @@
 """What the profile of a container says for and against a column as its incremental identifier.
 
-Belongs here: the conclusions from what was counted, in words. Does not belong: counting (``profiles``), and what the source itself
-says of a column (``detect``).
-
 A profile describes the rows that were there. It can speak against a column and rank candidates, and never guarantees anything of the rows
 to come: only the source's own constraints, defaults and triggers do.
 """

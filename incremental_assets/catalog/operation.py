@@ -1,8 +1,4 @@
-"""Runs the catalog operation: lists a datastore, compares the listing with the stored catalog, and inspects only what differs.
-
-Belongs here: deciding which containers are new, changed, missing, back or forgotten. Does not belong: inspecting a container (``inspect``),
-querying the source (``databases``, ``files``), storing the result (``state``), or running the operation in Dagster (``dagster``).
-"""
+"""Runs the catalog operation: lists a datastore, compares the listing with the stored catalog, and inspects only what differs."""
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Stores what is known of a datastore between two runs of the catalog operation: the component's state, with one entry per container.
-
-Belongs here: the entries, and the format of the file that holds them. Does not belong: how entries are made (``operation``), or where the
-file is (``project.catalog_store``).
-"""
+"""Stores what is known of a datastore between two runs of the catalog operation: the component's state, with one entry per container."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""The command ``api``, which serves operations over HTTP.
-
-Belongs here: its arguments. Does not belong: the service (``incremental_assets.api``).
-"""
+"""The command ``api``, which serves operations over HTTP."""
 
 from typing import Annotated
 

@@ -1,7 +1,4 @@
-"""This module holds what several commands share: the application, the project, and common arguments.
-
-Belongs here: nothing that only one command needs. Does not belong: any work (``dagster``).
-"""
+"""This module holds what several commands share: the application, the project, and common arguments."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,4 @@
-"""The command that proves that nothing is missing: audit.
-
-Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.audit``).
-"""
+"""The command that proves that nothing is missing: audit."""
 
 from typing import Annotated, Any
 

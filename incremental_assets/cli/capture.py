@@ -1,7 +1,4 @@
-"""The command of ``capture: log``: capture setup, capture status, capture drop.
-
-Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.capture``).
-"""
+"""The command of ``capture: log``: capture setup, capture status, capture drop."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,7 +1,4 @@
-"""The command ``check``, which says whether the project is well formed.
-
-Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.check``).
-"""
+"""The command ``check``, which says whether the project is well formed."""
 
 import sys
 from typing import Any

@@ -1,8 +1,4 @@
-"""The commands that add datastores to a project, remove them, and rename what they have in the lake: init, add, remove, adopt.
-
-Belongs here: their arguments, and what they print. Does not belong: the work (``project.scaffold``, ``project.deployment``,
-``operations.new_datastore``, ``operations.adopt``).
-"""
+"""The commands that add datastores to a project, remove them, and rename what they have in the lake: init, add, remove, adopt."""
 
 import itertools
 import os

@@ -1,8 +1,4 @@
-"""The command that describes tables for other programs: export metadata.
-
-Belongs here: its arguments, and what it prints. Does not belong: the documents (``export``), and writing them
-(``runs.metadata_export``).
-"""
+"""The command that describes tables for other programs: export metadata."""
 
 from typing import Annotated
 

@@ -1,7 +1,4 @@
-"""The lines of a terminal that show how far syncs are: one for each container that is being synced, below what was printed.
-
-Belongs here: these lines. Does not belong: the numbers in them (``delta.progress``), and tables (``terminal``).
-"""
+"""The lines of a terminal that show how far syncs are: one for each container that is being synced, below what was printed."""
 
 import contextlib
 import time

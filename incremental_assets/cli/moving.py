@@ -1,8 +1,4 @@
-"""The commands that catalog datastores and move rows: catalog, sync, watermarks.
-
-Belongs here: their arguments, and what they print. Does not belong: the work (``operations.catalog``, ``runs.loading``,
-``runs.runner``, ``runs.records.watermarks``).
-"""
+"""The commands that catalog datastores and move rows: catalog, sync, watermarks."""
 
 import contextlib
 from collections.abc import Sequence

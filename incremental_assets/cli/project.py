@@ -1,7 +1,4 @@
-"""The commands about the project as a whole: show what it has run, play the demo, and show it in the UI.
-
-Belongs here: the arguments of operations, demo and dev, and what they print. Does not belong: the work (``dagster``, ``demo``).
-"""
+"""The commands about the project as a whole: show what it has run, play the demo, and show it in the UI."""
 
 from typing import Annotated
 

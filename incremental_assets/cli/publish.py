@@ -1,7 +1,4 @@
-"""The command ``publish``: gives the tables of the lake names in a metastore.
-
-Belongs here: its arguments, and what it prints. Does not belong: the work (``operations.publish``).
-"""
+"""The command ``publish``: gives the tables of the lake names in a metastore."""
 
 from typing import Annotated
 

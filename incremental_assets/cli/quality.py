@@ -1,7 +1,4 @@
-"""The commands about the quality of what is in the lake: scan, profile, checks, anomalies.
-
-Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.quality``).
-"""
+"""The commands about the quality of what is in the lake: scan, profile, checks, anomalies."""
 
 import sys
 from pathlib import Path

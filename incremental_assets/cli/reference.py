@@ -1,8 +1,4 @@
-"""The page docs/cli.md, made from the command line itself: ``python -m incremental_assets.cli.reference`` writes it.
-
-Belongs here: from commands and their options to Markdown. Does not belong: what an option means, which is its help text (``moving``,
-``capture``, ``audit``, ``quality``, ``status``, ``project``).
-"""
+"""The page docs/cli.md, made from the command line itself: ``python -m incremental_assets.cli.reference`` writes it."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The command ``show``: prints rows of a table of the lake.
-
-Belongs here: its arguments, and how values are printed. Does not belong: reading the rows (``delta.shown_rows``).
-"""
+"""The command ``show``: prints rows of a table of the lake."""
 
 from datetime import date, datetime
 from typing import Annotated, Any

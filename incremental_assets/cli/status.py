@@ -1,7 +1,4 @@
-"""The commands ``status``, one screen that says how each container is, and ``alerts``, which says what is wrong.
-
-Belongs here: their arguments, and what they print. Does not belong: the work (``operations.status``, ``operations.alerts.current``).
-"""
+"""The commands ``status``, one screen that says how each container is, and ``alerts``, which says what is wrong."""
 
 import sys
 import time

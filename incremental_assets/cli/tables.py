@@ -1,7 +1,4 @@
-"""Records as a table that fits a terminal: which columns have room, and what of them may be cut.
-
-Belongs here: the layout. Does not belong: which records and columns there are, and what a value looks like (``terminal``).
-"""
+"""Records as a table that fits a terminal: which columns have room, and what of them may be cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Output on a terminal: one JSON object a line on stdout, tables, and messages on stderr.
-
-Belongs here: how a record is printed. Does not belong: which records there are (the other modules of ``cli``).
-"""
+"""Output on a terminal: one JSON object a line on stdout, tables, and messages on stderr."""
 
 import json
 import os

@@ -1,8 +1,5 @@
 """The life cycle of an anomaly: what opens it, what closes it, and which changes a person can make.
 
-Belongs here: the changes that follow from the findings of a scan or from the action of a person, as plain values. Does not belong: their
-storage (``quality.records``), or how a scan finds broken rules (``quality.scan``).
-
 An anomaly belongs to a row (it then has the row's key) or to a partition. The anomaly of a row does not depend on the partition: a row that
 moves to another partition keeps it. Each change has a later time than the change before it, even if a clock was set back, so that the
 change with the newest time is always the last one.

@@ -1,8 +1,4 @@
-"""What an audit has found, as plain values and in words.
-
-Belongs here: the fields of a record of ``audit --json``, and messages. Does not belong: the comparison (``core.comparison``), which rows
-are compared (``databases.audit``, ``files.audit``), and repairs (``operations.audit``).
-"""
+"""What an audit has found, as plain values and in words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,9 +1,5 @@
 """Capture: a container that follows the log of its source, and how far into the log its Delta table has come.
 
-Belongs here: the option, the position that is stored with a table, and what changes of a table the log does not tell. Does not belong:
-asking the source (``databases.postgres.capture``), or what a sync does with a change (``databases.capture_plan``,
-``databases.capture_sync``).
-
 Positions in the log (LSNs) are integers. The log up to a position is the half-open interval below it: a transaction is below a position if
 its commit record begins below it.
 """

@@ -1,7 +1,4 @@
-"""Making very many objects that all stay, without Python looking for garbage among them again and again.
-
-Belongs here: pausing the garbage collector, letting it run less often, and sparing it what stays. Does not belong: what is made meanwhile.
-"""
+"""Making very many objects that all stay, without Python looking for garbage among them again and again."""
 
 import atexit
 import contextlib

@@ -1,8 +1,5 @@
 """Compares the rows of two sides, a container's source and its table in the lake, by hashes that each side computes itself.
 
-Belongs here: the values and the protocol of a side, and the search for the keys that differ. Does not belong: how a side computes its
-hashes (``databases.postgres.hashed_rows``, ``delta.hashed_rows``), and what is done about a difference.
-
 Each row has a hash over the text of all its columns, the same text on both sides. A sum of hashes does not depend on the order of the rows,
 so equal numbers of rows and equal sums mean equal rows. Where they differ, the rows are divided into buckets by a hash of their keys, and
 only buckets that differ are read row by row: what travels is the rows that differ and their buckets.

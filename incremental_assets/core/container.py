@@ -1,8 +1,4 @@
-"""The description of a container: one table, view or group of files, which is one Dagster asset and one Delta table.
-
-Belongs here: what the catalog operation found (``SourceTable``), what the YAML says (``ContainerOptions``), and the result of both
-(``Container``). Does not belong: reading either of them, or the rules by which they are combined (``core.resolve``).
-"""
+"""The description of a container: one table, view or group of files, which is one Dagster asset and one Delta table."""
 
 import json
 from collections.abc import Collection, Mapping

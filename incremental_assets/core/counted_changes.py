@@ -1,8 +1,4 @@
-"""How many rows were updated or deleted in a source that no sync has met, by the counters of the source's server.
-
-Belongs here: the arithmetic, and the words for people. Does not belong: how a server counts (``databases``), and of which containers it is
-of interest (``Container.is_watched``).
-"""
+"""How many rows were updated or deleted in a source that no sync has met, by the counters of the source's server."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,8 +1,7 @@
 """Cursor types: each value of an incremental identifier is represented as an exact integer (days, microseconds, or the integer itself).
 
-Belongs here: the identifier types of the grammar, the cursor types, and the exact conversion between identifier values and text. Does not
-belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not round:
-microseconds, and dates before the year 1, which Python's ``datetime`` cannot represent, are converted without loss in both directions.
+Values are exchanged as text because text does not round: microseconds, and dates before the year 1, which Python's ``datetime`` cannot
+represent, are converted without loss in both directions.
 """
 
 import re

@@ -1,8 +1,5 @@
 """How rows that are deleted in a source leave the lake: the attribute ``deletes``, and when a sweep is due.
 
-Belongs here: these settings, the column that marks deleted rows, and the limit beyond which a sweep is refused. Does not belong: finding
-the keys that the source does not have (``databases.sweep``), or removing them (``delta.sweep``).
-
 A sweep compares all primary keys of the lake with those of the source, and nothing else of the rows.
 """
 

@@ -1,7 +1,4 @@
-"""Durations as the YAML has them, such as ``90 minutes``, ``36 hours`` or ``2 days``, and as messages have them, such as ``2 h 5 min``.
-
-Belongs here: reading and writing such texts. Does not belong: what is as long (``core.rules.table``, ``core.deletes``).
-"""
+"""Durations as the YAML has them, such as ``90 minutes``, ``36 hours`` or ``2 days``, and as messages have them, such as ``2 h 5 min``."""
 
 import re
 

@@ -1,8 +1,4 @@
-"""The exceptions that users see: one class for each kind of remedy. A message says what happened, to which container, and what to do.
-
-Belongs here: the exceptions that any package of the project may raise, and remedies for failures of object stores. Does not belong: how
-exceptions are shown (``cli``) or recorded (``dagster``).
-"""
+"""The exceptions that users see: one class for each kind of remedy. A message says what happened, to which container, and what to do."""
 
 import contextlib
 from collections.abc import Callable, Generator

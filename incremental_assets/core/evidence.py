@@ -1,8 +1,4 @@
-"""Facts about a table beyond its columns: its entry in the datastore's listing, statistics, triggers and unique indexes.
-
-Belongs here: the facts as plain values. Does not belong: reading them (``databases``, ``files``, ``profiles``), or the conclusions
-drawn from them (``catalog.detect``, ``catalog.measured``).
-"""
+"""Facts about a table beyond its columns: its entry in the datastore's listing, statistics, triggers and unique indexes."""
 
 import datetime
 from collections.abc import Mapping

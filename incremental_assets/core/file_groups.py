@@ -1,8 +1,4 @@
-"""Groups the files of a folder into containers: files of one folder whose names differ only in dates, numbers and ids form one group.
-
-Belongs here: making groups, and their names and patterns, from the paths of files. Does not belong: what a pattern matches
-(``core.globs``), or the content of files (``files.readers``).
-"""
+"""Groups the files of a folder into containers: files of one folder whose names differ only in dates, numbers and ids form one group."""
 
 import hashlib
 import re

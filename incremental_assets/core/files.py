@@ -1,8 +1,6 @@
 """Files of a folder as partitions: formats, limits, partition keys, and the comparison of the folder with what was read before.
 
-Belongs here: decisions about paths and stamps, as plain values. A path is relative to the datastore's folder, with ``/`` between its parts.
-Does not belong: which files form a container (``core.file_groups``), listing a folder (``files.listing``), or reading files
-(``files.readers``).
+A path is relative to the datastore's folder, with ``/`` between its parts.
 """
 
 import hashlib

@@ -1,8 +1,5 @@
 """The column of folders by whose values the files of a container are partitioned: ``partition_by: {column: month}``.
 
-Belongs here: the partition of a file, by its path. Does not belong: what else becomes of columns of folders
-(``files.readers.path_values``), and the condition for the rows of a partition (``delta.sql``).
-
 Which rows belong to a partition is known from the column itself, whose text is that of the partition. So its type is one whose values have
 one text each, and never becomes another.
 """

@@ -1,8 +1,4 @@
-"""Glob patterns for paths: ``*`` and ``?`` match within a part of the path, ``**`` matches any number of parts, ``[…]`` one character.
-
-Belongs here: whether a pattern matches a path, which folders can contain a match, and which of several matching patterns owns a path. Does
-not belong: making patterns from the names of files (``core.file_groups``).
-"""
+"""Glob patterns for paths: ``*`` and ``?`` match within a part of the path, ``**`` matches any number of parts, ``[…]`` one character."""
 
 import fnmatch
 import re

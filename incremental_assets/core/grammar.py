@@ -1,8 +1,4 @@
-"""The grammar of entries under ``incremental:``: ``schema.table:column:type[:direction][@start_value][!strategy]``.
-
-Belongs here: parsing a text into ``IncrementalSpec``, with errors that point at the position. Does not belong: the check that the entry
-fits a table of the source (``core.resolve``).
-"""
+"""The grammar of entries under ``incremental:``: ``schema.table:column:type[:direction][@start_value][!strategy]``."""
 
 import re
 from dataclasses import dataclass

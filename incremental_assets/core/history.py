@@ -1,8 +1,4 @@
-"""A point in the history of the source's server, by which a sync notices that the server was set back, or replaced by another one.
-
-Belongs here: the point, its text, and whether one point leads to another. Does not belong: the query for it
-(``databases.postgres.history``), or what a sync does about it (``databases.plan``, ``databases.next_state``).
-"""
+"""A point in the history of the source's server, by which a sync notices that the server was set back, or replaced by another one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

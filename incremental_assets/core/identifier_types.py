@@ -1,8 +1,4 @@
-"""Which types of the source's columns can be identifiers, and the cursor type of each.
-
-Belongs here: this mapping, and its message for a type that does not fit. Does not belong: what else has to fit between YAML and table
-(``core.resolve``).
-"""
+"""Which types of the source's columns can be identifiers, and the cursor type of each."""
 
 from incremental_assets.core.container import SourceColumn
 from incremental_assets.core.cursor_type import CursorType, IdentifierType

@@ -1,8 +1,5 @@
 """The ladder by which the type of an inferred column widens where a later file has values of another form.
 
-Belongs here: the rungs, and which one represents given texts. Does not belong: measuring the texts (``files.readers.cells``), and how a
-table gets the type (``delta.evolve``, ``delta.as_text``).
-
 Each rung represents every value of the rungs below it exactly:
 
 - a whole number → a decimal of enough digits for it and for the new numbers (at most 38) → text

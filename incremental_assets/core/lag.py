@@ -1,8 +1,5 @@
 """The safety lag of a container: the one that the YAML sets or else the automatic one, and the reason for it as text.
 
-Belongs here: the decision how far below the watermark each sync has to read again, which depends on who makes the identifier's values. Does
-not belong: reading that from the source's catalog (``databases.postgres.origins``), or the window that a sync reads (``core.lag_window``).
-
 The watermark rule (``core.watermark``) covers values that the database makes while the transaction that inserts them is open. A value that
 the application made earlier, or that was drawn from a sequence long before its row was inserted, can arrive below a watermark that has
 already moved: the automatic lag is for these. A DEFAULT does not prove that the database makes the values, because most applications send

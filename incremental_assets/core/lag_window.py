@@ -1,9 +1,4 @@
-"""The lag window of an incremental sync: ``[watermark - lag, ∞)``, the range of identifier values that each sync reads again.
-
-Belongs here: that window, its division into pieces if it is too large for one transaction, and how far the watermark may move after given
-windows were read. Does not belong: the transactions that hold the watermark back (``core.watermark``), or estimates of how many rows a
-window has (``databases``).
-"""
+"""The lag window of an incremental sync: ``[watermark - lag, ∞)``, the range of identifier values that each sync reads again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
 """How far the lake is behind a source: counted from the last look at the source after which the lake had all that the source had then.
 
-Belongs here: the rule. Does not belong: which plans cover a source (``core.plan``), where the looks are recorded (``runs.records.looks``), or
-the safety lag, which says how far below the watermark each sync reads again (``core.lag``).
-
 The age of the newest row is something else: a source in which nothing happens at night has old rows, and a lake that has all of them.
 """
 

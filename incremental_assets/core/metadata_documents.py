@@ -1,7 +1,4 @@
-"""The settings under ``metadata:`` in the YAML: which documents that describe a table are written after its syncs, and where.
-
-Belongs here: these settings, and the formats. Does not belong: what is in a document (``export``).
-"""
+"""The settings under ``metadata:`` in the YAML: which documents that describe a table are written after its syncs, and where."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,4 @@
-"""The encoding of names of datastores and containers for asset keys and paths: readable, reversible, and only ``[A-Za-z0-9_]``.
-
-Belongs here: the encoding, the names of columns that the lake adds to keys, the nearest names for a message, and the quoting of names and
-constants in Spark SQL. Does not belong: SQL predicates (``delta.sql``).
-"""
+"""The encoding of names of datastores and containers for asset keys and paths: readable, reversible, and only ``[A-Za-z0-9_]``."""
 
 import difflib
 import hashlib

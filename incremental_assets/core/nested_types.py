@@ -1,8 +1,4 @@
-"""Nested types that grow: which type has the values of two, and what a column of the one lacks of the other.
-
-Belongs here: structs, arrays and maps, as texts of ``Column.type``. Does not belong: when an atomic type widens (``schema``), and the
-statements (``delta.evolve``).
-"""
+"""Nested types that grow: which type has the values of two, and what a column of the one lacks of the other."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

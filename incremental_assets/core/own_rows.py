@@ -1,8 +1,4 @@
-"""Which rows of a user's own table belong to partitions: conditions on the columns or expressions that the partitions go by.
-
-Belongs here: these conditions as typed values, and the way from values of the rows back to a partition. Does not belong: what Dagster's
-partition keys mean (``dagster.own_partitions``), and SQL (``delta.sql``).
-"""
+"""Which rows of a user's own table belong to partitions: conditions on the columns or expressions that the partitions go by."""
 
 import math
 from bisect import bisect_right

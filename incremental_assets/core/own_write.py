@@ -1,8 +1,4 @@
-"""How an asset of the user's own is written, as its metadata says: ``write``, ``merge_keys`` and ``partition_expr``.
-
-Belongs here: the write modes, and parsing this metadata. Does not belong: Dagster's metadata values (``dagster.own_assets`` unwraps them),
-and the writes themselves (``delta.own_tables``).
-"""
+"""How an asset of the user's own is written, as its metadata says: ``write``, ``merge_keys`` and ``partition_expr``."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""The column by whose windows a container is partitioned, where that is not its identifier: ``partition_by: {column: …, every: …}``.
-
-Belongs here: which columns and which settings fit that. Does not belong: how the column's values are cut into partitions
-(``core.resolve``), and what it means for syncs and refreshes (``databases.plan``).
-"""
+"""The column by whose windows a container is partitioned, where that is not its identifier: ``partition_by: {column: …, every: …}``."""
 
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import ContainerOptions, Identifier, OnNull, SourceTable

@@ -1,8 +1,7 @@
 """Partitions: the mapping between partition keys and windows of identifier values.
 
-Belongs here: the mapping in both directions, for times and for integers. Two rules ensure that every row belongs to a partition: the window
-of the first partition has no lower bound, and the window of the last one has no upper bound. Does not belong: Dagster's partition
-definitions (``runs.partitioning``), or predicates (``delta.sql``).
+Two rules ensure that every row belongs to a partition: the window of the first partition has no lower bound, and the window of the last one
+has no upper bound.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""The request for a sync, and the part of its plan that all sources have in common.
-
-Belongs here: requests, and the decisions that a plan can make. Does not belong: making the decision (``databases.plan``, ``files.plan``).
-"""
+"""The request for a sync, and the part of its plan that all sources have in common."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
 """Combines what the catalog operation found with what the YAML says to a ``Container``, and checks that they fit.
 
-Belongs here: all rules about which YAML fits which table, and the defaults that depend on the table. Does not belong: reading the catalog
-or the YAML. A container that ``resolve`` returns needs no further checks by its users.
+A container that ``resolve`` returns needs no further checks by its users.
 """
 
 import re

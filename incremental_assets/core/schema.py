@@ -1,8 +1,4 @@
-"""Schema evolution: the columns of a Delta table, and how the table follows changes of its source's columns.
-
-Belongs here: columns with their Spark types, which type can be widened into which, and the plan of an evolution. Does not belong: the
-mapping of a database's types to Spark's (``databases.postgres.types``), or the ALTER statements (``delta.evolve``).
-"""
+"""Schema evolution: the columns of a Delta table, and how the table follows changes of its source's columns."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

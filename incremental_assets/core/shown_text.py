@@ -3,8 +3,6 @@
 A name of a table, the name of an application and a message of an error are chosen by whoever uses the source. On a terminal, an escape
 sequence in one of them changes the window's title, hides lines or types for the reader; a line break makes one line of a message two, of
 which the second says whatever its author likes.
-
-Belongs here: making such text harmless. Does not belong: YAML (``yaml_text``), and what is said.
 """
 
 import logging

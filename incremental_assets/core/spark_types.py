@@ -2,9 +2,7 @@
 
 The names of nested fields are quoted: otherwise a field of a file or table could have a name that ends a CAST and injects SQL.
 
-Belongs here: the conversion of the JSON by which Spark and Delta's log describe a type to the text of ``Column.type``. This is the only
-place that writes such texts. Does not belong: the choice of a column's type (``databases``, ``files``), or which type can be widened into
-which (``core.schema``).
+This is the only place that writes such texts.
 """
 
 import re

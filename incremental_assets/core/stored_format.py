@@ -1,8 +1,7 @@
 """The formats of what is stored between two runs: who writes it notes the format and its own version, who finds a newer format refuses it.
 
-Belongs here: this rule. Does not belong: the formats themselves (``core.watermark``: the sync state of a table; ``catalog.state``: a
-datastore's catalog; ``files.manifest``: which files a table holds). Each has a number, which is raised when an older version would lose
-something or misread it: so does a value of an enum that they do not know. A field that older versions may ignore does not raise it.
+Each has a number, which is raised when an older version would lose something or misread it: so does a value of an enum that they do not
+know. A field that older versions may ignore does not raise it.
 """
 
 import functools

@@ -1,8 +1,4 @@
-"""A deadline for the current work, for callers that stop waiting at a certain time (a tick of a Dagster schedule has 60 seconds).
-
-Belongs here: setting and reading the deadline of the current thread. Does not belong: its enforcement, which is a ``statement_timeout`` in
-PostgreSQL (``databases.postgres.connection``).
-"""
+"""A deadline for the current work, for callers that stop waiting at a certain time (a tick of a Dagster schedule has 60 seconds)."""
 
 import contextlib
 import time

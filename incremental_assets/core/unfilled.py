@@ -1,8 +1,5 @@
 """Rows that were written before their table had some of its columns: where they are, and what fills them.
 
-Belongs here: the value, and its text for messages. Does not belong: finding such rows (``databases.sync``), or storing the value
-(``core.watermark``).
-
 A column that is added to a source may have values in old rows at once: a default, or an update that leaves the identifier as it was. A sync
 does not read these rows, as nothing says that they have changed. In the lake they are NULL until their partitions are refreshed.
 """

@@ -1,7 +1,5 @@
 """The watermark and the rule by which it moves: every row with an identifier below the watermark is in the Delta table.
 
-Belongs here: the state that is stored with a table, the decision which transactions still count as open, and the decision how far the
-watermark moves. Does not belong: the queries for open transactions (``databases.postgres.transactions``), or storing the state (``delta``).
 docs/how-a-sync-works.md explains the rule and its limits; assets_tests/core/test_watermark_rule.py tests ``advance`` with random histories.
 """
 

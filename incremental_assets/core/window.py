@@ -1,8 +1,4 @@
-"""Windows: half-open intervals of identifier values.
-
-Belongs here: one window, operations on sets of windows, and their text for messages. Does not belong: the mapping between partition keys
-and windows (``core.partitions``), or SQL predicates (``delta.sql``, ``databases.postgres.queries``).
-"""
+"""Windows: half-open intervals of identifier values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""YAML that is written for people, on one line: values in flow style, and comments.
-
-Belongs here: making any text safe in a YAML file, also names that come from a source. Does not belong: what is written (``catalog.detect``,
-``profiles.suggest``, ``operations.new_datastore``).
-"""
+"""YAML that is written for people, on one line: values in flow style, and comments."""
 
 import io
 import re

@@ -1,8 +1,4 @@
-"""Time zones: whether a name is one, and the local times that clocks in a zone show twice because they are set back.
-
-Belongs here: what the time-zone database says. Does not belong: the value of a column at an instant (``core.cursor_type``), or what follows
-for a safety lag (``core.lag``, ``core.lag_window``).
-"""
+"""Time zones: whether a name is one, and the local times that clocks in a zone show twice because they are set back."""
 
 import functools
 import itertools

@@ -1,5 +1,5 @@
-"""Dagster: components, assets, checks, jobs, schedules, sensors, resources and runs, built from the other folders of this package.
+"""What Dagster loads: components, definitions, assets, asset checks, the IO manager, jobs, schedules, sensors, resources.
 
-Belongs here: all code that imports Dagster. Does not belong: what a sync, a catalog, a scan or a profile does; no other folder below this
-one imports Dagster, so that these operations can be run without it.
+Does not belong: how a run is executed and recorded (``runs``), what is asked of a project (``operations``), its folders and YAML
+(``project``), and what a sync, a catalog, a scan or a profile does, which the folders below these do without Dagster.
 """

@@ -1,8 +1,5 @@
 """The sensor that looks for problems, and sends what is new.
 
-Belongs here: the sensor, and how a message is sent. Does not belong: what is a problem (``problems``, ``ticks``), and which problems are
-new (``messages``).
-
 Each destination has a state of its own in the sensor's cursor. So one that could not be reached gets the message later, and the others do
 not get it twice.
 """

@@ -1,8 +1,4 @@
-"""A container's rules as Dagster asset checks: in the run of a sync right after the write, and in a scan job of their own.
-
-Belongs here: the definitions of checks and scan jobs, and the scan request that follows from a run's partitions and config. Does not
-belong: the scan (``quality.scanning``), or its events (``quality.evaluations``).
-"""
+"""A container's rules as Dagster asset checks: in the run of a sync right after the write, and in a scan job of their own."""
 
 import json
 import warnings

@@ -1,8 +1,4 @@
-"""Builds the asset of a container, and syncs the container when the asset is materialized.
-
-Belongs here: the mapping from a container to an asset, and from the context of a run to a ``Request``. Does not belong: the plan and the
-steps of a sync (``databases``, ``files``).
-"""
+"""Builds the asset of a container, and syncs the container when the asset is materialized."""
 
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The jobs that audit a container, or all containers of a datastore, and their schedules.
 
-Belongs here: the jobs, and which partitions an audit by schedule compares. Does not belong: the runs that an audit consists of (``audit``).
-
 A job consists of an op, as the job that syncs a datastore does: an audit is a sync's run, one or more runs that repair, and another
 comparison. They are ordinary runs of the container, which this process executes.
 """

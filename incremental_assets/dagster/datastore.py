@@ -1,7 +1,5 @@
 """Builds the Dagster definitions of a datastore: assets, jobs and schedules of its containers, a job that syncs all, and maintenance.
 
-Belongs here: the two jobs over a whole datastore, and collecting all definitions. Does not belong: the sync of one container (``assets``).
-
 The job that syncs all containers consists of an op. It is no asset job, because the assets of such a job must share one partitions
 definition. It uses the code of the command line: each container is an ordinary run of its own, executed by worker processes of this
 process. So it needs no daemon and no queue, waits for its runs, fails if one of them has failed, and cancels them when it is terminated.

@@ -1,8 +1,4 @@
-"""The Dagster definitions of a whole project: the datastores found under ``defs``, the lake, the IO manager, Spark, the executor.
-
-Belongs here: the definitions that every project shares; ``incremental-assets init`` writes a ``definitions.py`` with one call to
-``build_definitions``. Does not belong: the definitions of one datastore (``datastore``).
-"""
+"""The Dagster definitions of a whole project: the datastores found under ``defs``, the lake, the IO manager, Spark, the executor."""
 
 import logging
 import warnings

@@ -1,7 +1,6 @@
 """The kinds of rows that users' own assets return and take: DataFrames of Spark and pandas, tables and readers of Arrow.
 
-Belongs here: conversions between these kinds, and which of them a type annotation asks for. Does not belong: reading and writing tables
-(``own_assets``). pandas is imported only by those who use it: an object or an annotation of pandas exists only after that.
+pandas is imported only by those who use it: an object or an annotation of pandas exists only after that.
 """
 
 import sys

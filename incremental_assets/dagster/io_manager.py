@@ -1,8 +1,5 @@
 """The IO manager: writes containers and the rows of any asset to Delta tables, and loads both.
 
-Belongs here: which of the two an output or an input is, and the retry after a concurrent write. Does not belong: the writes of containers
-(``container_output``) and of other assets (``own_assets``).
-
 To use it for an asset of your own, return a DataFrame and say in the asset's metadata how it is written: ``write``, ``merge_keys`` and, for
 partitions, ``partition_expr`` (docs/io-manager.md). The rows are one commit, and no other run writes to the table meanwhile. To load a
 container, or some of its partitions, depend on its asset.

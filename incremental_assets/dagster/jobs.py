@@ -1,8 +1,4 @@
-"""What the jobs over all containers of a datastore have in common: how they report, and the schedules of the YAML that start them.
-
-Belongs here: the log and the numbers of such a job, and a schedule that starts a job whatever has changed. Does not belong: the jobs
-(``datastore``, ``audit_jobs``, ``quality.quality_jobs``), and the schedules of syncs, which plan first (``schedules``).
-"""
+"""What the jobs over all containers of a datastore have in common: how they report, and the schedules of the YAML that start them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""Writes what users' own assets return to their Delta tables, and finds the rows that own assets depend on.
-
-Belongs here: the way from Dagster's contexts and the asset's metadata to one write of ``delta.own_tables``, and back to Dagster's metadata.
-Does not belong: containers (``container_output``), and the kinds of rows (``frame_types``).
-"""
+"""Writes what users' own assets return to their Delta tables, and finds the rows that own assets depend on."""
 
 from collections.abc import Mapping
 from dataclasses import replace

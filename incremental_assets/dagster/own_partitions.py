@@ -1,8 +1,4 @@
-"""Partitions of assets that are not containers: which rows of a user's own table a partition key means.
-
-Belongs here: the conversion of Dagster's partition keys to values of what the partitions go by. Does not belong: partitions of
-containers, whose first and last partition reach to −∞ and ∞ (``partitioning``), or predicates (``delta.sql``).
-"""
+"""Partitions of assets that are not containers: which rows of a user's own table a partition key means."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Profiles in Dagster: the job that profiles a container, its events, its HTML page, and rules that are proposed from a profile.
-
-Belongs here: the way from a request to refreshed states, and from states back to the reader. Does not belong: states, merging, plots,
-proposals (``profiles``).
-"""
+"""Profiles in Dagster: the job that profiles a container, its events, its HTML page, and rules that are proposed from a profile."""
 
 import dataclasses
 import datetime

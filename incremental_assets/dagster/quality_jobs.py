@@ -1,8 +1,5 @@
 """The jobs that scan or profile all containers of a datastore, the job that does so after a sync, and the schedules of scans and profiles.
 
-Belongs here: the jobs over a whole datastore, and the schedules that the YAML asks for. Does not belong: the jobs of one container
-(``asset_checks``, ``profiles``), and audits (``dagster.audit_jobs``).
-
 A job over a datastore consists of ops, as the job that syncs it does: each container is an ordinary run of its own, one after another.
 """
 

@@ -1,6 +1,5 @@
-"""The Dagster resources of a run: what it holds of the lake, from its beginning to its end, and the Spark session of the user's own assets.
-
-Belongs here: the resources. Does not belong: the objects that they provide (``delta.scope``, ``spark_resource``).
+"""The Dagster resources of a run: what it holds of the lake, from its beginning to its end, and the Spark session of the user's own
+assets.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """Builds the schedules of single containers and of whole datastores.
 
-Belongs here: the decision of a tick whether to start runs. A tick first plans each container without Spark; where there is nothing to do,
-it starts neither a run nor Spark, and the reason with its numbers is shown as the reason of the skip. Does not belong: making the plan
-(``databases.plan``, ``files.plan``).
+A tick first plans each container without Spark; where there is nothing to do, it starts neither a run nor Spark, and the reason with its
+numbers is shown as the reason of the skip.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

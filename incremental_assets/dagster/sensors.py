@@ -1,7 +1,6 @@
 """Builds the sensors of files: one for each container, for new and changed files, and one for each folder that the catalog searches.
 
-The sensor of a folder starts the catalog operation when files have come that belong to no container. Belongs here: what a tick compares,
-and its cursor. Does not belong: the plan of a sync (``files.plan``), or the catalog operation (``catalog_asset``).
+The sensor of a folder starts the catalog operation when files have come that belong to no container.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
 """Spark in Dagster's usual way: what an asset of the user's own gets when it asks for a ``PySparkResource``.
 
-Belongs here: the class. Its base takes a tenth of a second and more to import, so this module is imported when a run needs it
-(``resources``). Does not belong: how a session is opened (``spark.session``), or which sessions a run has (``delta.scope``).
+Its base takes a tenth of a second and more to import, so this module is imported when a run needs it (``resources``).
 """
 
 from typing import TYPE_CHECKING, Any, NoReturn

@@ -1,8 +1,4 @@
-"""The address of a database, without ever showing a password.
-
-Belongs here: its parts, and parsing a URL where the driver has no parser. Does not belong: parsing PostgreSQL's, which libpq does
-(``databases.postgres.connection``), a JDBC URL, and connecting.
-"""
+"""The address of a database, without ever showing a password."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""Compares a container's table in the lake with the snapshot of the source that is held.
-
-Belongs here: which columns and rows of both sides are compared. Does not belong: the comparison (``core.comparison``), what it has found in
-words (``core.audit``), when an audit is made (``databases.sync``, ``runs.adapters.table_adapter``), and repairs (``operations.audit``).
-"""
+"""Compares a container's table in the lake with the snapshot of the source that is held."""
 
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -1,8 +1,4 @@
-"""Plans one sync of a container that follows the log of its source: whether to skip it, to apply what the log has, or to load it anew.
-
-Belongs here: the decision and its reason in words. Does not belong: carrying it out (``capture_sync``), the plan of all other containers
-(``plan``), and the log (``change_log``).
-"""
+"""Plans one sync of a container that follows the log of its source: whether to skip it, to apply what the log has, or to load it anew."""
 
 from dataclasses import replace
 

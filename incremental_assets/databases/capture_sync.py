@@ -1,9 +1,5 @@
 """Carries out one sync of a container that follows the log of its source.
 
-Belongs here: the order of the steps: a snapshot is taken, the log is read up to it, the rows of the changed keys are read from it, and the
-new position is stored with them. Does not belong: the decision what to do (``capture_plan``), the log (``change_log``), and writing rows
-(``delta``).
-
 docs/decisions/capture.md says why no change is lost and none is undone.
 """
 

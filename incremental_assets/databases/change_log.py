@@ -1,8 +1,5 @@
 """The protocol of a source's log of changes: everything that a container with ``capture: log`` asks of it.
 
-Belongs here: the protocol, and the values that it exchanges. Does not belong: an implementation (``databases.postgres.capture``), or what a
-plan or a sync makes of the answers (``databases.capture_plan``, ``databases.capture_sync``).
-
 The log tells *which* rows have changed. What they are now is read from a snapshot of the source, as in every other sync. So no value goes
 through the log, and the rows of the lake never become older (docs/decisions/capture.md).
 """

@@ -1,8 +1,4 @@
-"""What syncs do about columns of the source that have taken the names of others since the table in the lake was filled.
-
-Belongs here: whether a column is another one than before, and the words for it. Does not belong: which numbers columns have
-(``SourceDatabase.relation``), and columns that are new or gone (``next_state.unfilled_after``, ``delta.evolve``).
-"""
+"""What syncs do about columns of the source that have taken the names of others since the table in the lake was filled."""
 
 from collections.abc import Mapping
 from dataclasses import replace

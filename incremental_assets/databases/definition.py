@@ -1,8 +1,4 @@
-"""Combines a datastore's settings with its catalog, and resolves both to the datastore's containers.
-
-Belongs here: matching the YAML's entries to the tables that the catalog operation found. Does not belong: parsing the YAML (the component
-does it, ``dagster.components``), and storing the catalog (``catalog.state``).
-"""
+"""Combines a datastore's settings with its catalog, and resolves both to the datastore's containers."""
 
 import contextlib
 import fnmatch

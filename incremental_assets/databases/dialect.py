@@ -1,8 +1,4 @@
-"""The protocol of a kind of database: what the datastore, its containers and Dagster ask of PostgreSQL, or of MySQL and MariaDB.
-
-Belongs here: this protocol, and the refusal of what PostgreSQL alone can do. Does not belong: an implementation
-(``databases.postgres.dialect``, ``databases.mysql.dialect``), or what is asked of one open connection (``databases.source``).
-"""
+"""The protocol of a kind of database: what the datastore, its containers and Dagster ask of PostgreSQL, or of MySQL and MariaDB."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager

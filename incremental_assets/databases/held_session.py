@@ -1,9 +1,4 @@
-"""A session with a source over one connection, which plans a sync and then holds the snapshot that its rows are read from.
-
-Belongs here: the life of the connection, and the watch over a snapshot while it is held. Does not belong: how a snapshot is taken, and any
-query (``databases.mysql.session``, ``databases.sqlserver.session``); and PostgreSQL, whose connections are kept, and whose snapshots have
-readers of their own (``databases.postgres.session``).
-"""
+"""A session with a source over one connection, which plans a sync and then holds the snapshot that its rows are read from."""
 
 import contextlib
 from abc import ABC, abstractmethod

@@ -1,8 +1,4 @@
-"""What syncs do about the rows that the source's row security hides from our role.
-
-Belongs here: whether other rows may be hidden than when the table in the lake was filled, and the words for it. Does not belong: which
-policies there are (``databases.postgres.row_security``), and the source's refusal (``databases.postgres.failures``).
-"""
+"""What syncs do about the rows that the source's row security hides from our role."""
 
 from incremental_assets.core.container import Container, RowSecurity
 from incremental_assets.core.errors import SourceError

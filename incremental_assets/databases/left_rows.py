@@ -1,7 +1,4 @@
-"""Warns of rows that have left what an append reads, and that cannot be looked up as the container has no primary key.
-
-Belongs here: when a sync warns of them, and the words. Does not belong: the lookup of those that have a key (``delta.moved_rows``).
-"""
+"""Warns of rows that have left what an append reads, and that cannot be looked up as the container has no primary key."""
 
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.shown_text import counted

@@ -1,8 +1,4 @@
-"""The limits of one snapshot of a source.
-
-Belongs here: these numbers, which the YAML sets. Does not belong: ending a snapshot that has passed one of them
-(``databases.postgres.watch``, ``databases.mysql.watch``).
-"""
+"""The limits of one snapshot of a source."""
 
 from dataclasses import dataclass
 

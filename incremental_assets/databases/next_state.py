@@ -1,9 +1,4 @@
-"""The sync state that a commit stores together with its rows.
-
-Belongs here: what the state says after the rows of a scope were read: watermark, fingerprint, and the older rows that lack values of new
-columns. Does not belong: how far the watermark moves (``core.watermark``), whether a stored state fits (``stored_state``), and the position
-in the source's log (``capture_sync``).
-"""
+"""The sync state that a commit stores together with its rows."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""The snapshot of a source whose rows one connection reads: what is the same for MySQL and SQL Server.
-
-Belongs here: where the rows go, into memory or into files. Does not belong: which SQL reads them (``databases.mysql``,
-``databases.sqlserver``), and how files are written (``databases.staged_files``).
-"""
+"""The snapshot of a source whose rows one connection reads: what is the same for MySQL and SQL Server."""
 
 import itertools
 from abc import ABC, abstractmethod

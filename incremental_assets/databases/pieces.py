@@ -1,8 +1,4 @@
-"""Divides a read that is too large for one snapshot into pieces: windows with a commit each, or ranges of the primary key.
-
-Belongs here: the choice of the boundaries. Does not belong: how pieces overlap by the safety lag (``core.lag_window``), and what is
-done with them (``sync``).
-"""
+"""Divides a read that is too large for one snapshot into pieces: windows with a commit each, or ranges of the primary key."""
 
 import itertools
 

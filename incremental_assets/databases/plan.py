@@ -1,7 +1,5 @@
 """Plans one sync of a table or view: whether to skip it, and otherwise which windows to read.
 
-Belongs here: the decision (skip, load, sync or refresh) and its reason in words. Does not belong: carrying it out (``sync``).
-
 A plan takes milliseconds. It asks the source through psycopg and reads the Delta table's log through delta-rs; it uses neither Spark nor
 Dagster.
 """

@@ -1,7 +1,4 @@
-"""The warnings that a plan gives: what the source's server cannot promise, which index is missing, and what was renamed or cut otherwise.
-
-Belongs here: when there is a warning, and its words. Does not belong: the lag's own warning (``core.lag``).
-"""
+"""The warnings that a plan gives: what the source's server cannot promise, which index is missing, and what was renamed or cut otherwise."""
 
 from pathlib import Path
 

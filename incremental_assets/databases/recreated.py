@@ -1,8 +1,4 @@
-"""What syncs do where the source's table may be another one than before, under its name: dropped and created anew, or renamed into place.
-
-Belongs here: whether it may be another one, what decides it, and what is stored then. Does not belong: how a source tells its tables apart
-(``SourceDatabase.relation``), the comparison (``databases.audit``), and columns that take other names (``column_numbers``).
-"""
+"""What syncs do where the source's table may be another one than before, under its name: dropped and created anew, or renamed into place."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,9 +1,4 @@
-"""Reads the rows of one write batch of a table or view.
-
-Belongs here: the choice between reading in this process, by windows, and by ranges of the primary key, and the windows for which the source
-has no row. Does
-not belong: the queries (``databases.source``), or what is committed when (``databases.sync``).
-"""
+"""Reads the rows of one write batch of a table or view."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""The partition keys with which a run is launched that carries out a plan.
-
-Belongs here: keys by what the source has. Does not belong: Dagster's own partitions (``runs.partitions``), and the partitions in which a
-sync has written (``sync``).
-"""
+"""The partition keys with which a run is launched that carries out a plan."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,4 @@
-"""Waits for the transactions that were open when a sync began, in databases that list them.
-
-Belongs here: the look at what is open, and the wait. Does not belong: the lists (``databases.mysql.transactions``,
-``databases.sqlserver.transactions``), the rule by which open transactions hold the watermark back (``core.watermark``), and PostgreSQL's
-way, which knows more (``databases.postgres.transactions``).
-"""
+"""Waits for the transactions that were open when a sync began, in databases that list them."""
 
 import random
 import time

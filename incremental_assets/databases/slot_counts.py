@@ -1,8 +1,5 @@
 """Lets one look at the log of a source answer, for many containers, whether anything has changed in them.
 
-Belongs here: for which containers a look asks, and how long its answers hold. Does not belong: the look itself (``change_log``), and what
-a plan makes of an answer (``capture_plan``).
-
 A source decodes all of the log that it keeps for a slot, whichever tables are asked for. So the first of many containers that are planned
 asks for the others, too.
 """

@@ -1,8 +1,4 @@
-"""Watches a snapshot of the source while it is held, and ends it if it is held too long: what is the same for every database.
-
-Belongs here: the thread, the limit of time, and when the source is looked at. Does not belong: the limits (``databases.limits``), who waits
-for the snapshot, and ending it (``databases.postgres.watch``, ``databases.mysql.watch``, ``databases.sqlserver.watch``).
-"""
+"""Watches a snapshot of the source while it is held, and ends it if it is held too long: what is the same for every database."""
 
 import logging
 import threading

@@ -1,8 +1,5 @@
 """The protocol of a database as a source: everything that planning and carrying out a sync asks of it.
 
-Belongs here: the two protocols, and the values that they exchange. Does not belong: an implementation (``databases.postgres.source``), or
-what a plan or a sync makes of the answers (``databases.plan``, ``databases.sync``).
-
 A second kind of database implements both protocols in a folder beside ``postgres``. All methods raise SourceError if a query fails.
 """
 

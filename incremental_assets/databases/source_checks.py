@@ -1,7 +1,4 @@
-"""What a sync checks in the source before it reads rows: that the table is there, has not fallen back, and has the keys that rows need.
-
-Belongs here: the errors and warnings of what was found in the source. Does not belong: whether a stored state fits (``stored_state``).
-"""
+"""What a sync checks in the source before it reads rows: that the table is there, has not fallen back, and has the keys that rows need."""
 
 import hashlib
 import json

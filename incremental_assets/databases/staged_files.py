@@ -1,8 +1,4 @@
-"""Writes the rows of a snapshot into Parquet files, in this process and by one reader: into the table's folder, or for Spark.
-
-Belongs here: who writes them where. Does not belong: reading the rows (``databases.mysql.rows``, ``databases.sqlserver.rows``), how a file
-is written (``delta.parquet_files``), and the commit (``delta.add_files``).
-"""
+"""Writes the rows of a snapshot into Parquet files, in this process and by one reader: into the table's folder, or for Spark."""
 
 import os
 import shutil

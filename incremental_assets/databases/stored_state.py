@@ -1,7 +1,5 @@
-"""The sync state that a container's table stores: the one of a new table, and whether a stored one still fits the container and its source.
-
-Belongs here: the refusals of a table that was filled otherwise than the container says today. Does not belong: the state's fields and their
-text (``core.watermark``), and what a sync stores (``next_state``).
+"""The sync state that a container's table stores: the one of a new table, and whether a stored one still fits the container and its
+source.
 """
 
 from dataclasses import replace

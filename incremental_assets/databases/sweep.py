@@ -1,8 +1,5 @@
 """Sweeps a container: finds the rows of the lake that the source no longer has, by their keys, and has them deleted or marked.
 
-Belongs here: which keys are gone, which have returned, and when the sweep is refused. Does not belong: when a sweep is due
-(``databases.plan``), the comparison (``core.comparison``), and the commit (``delta.sweep``).
-
 The keys of all rows are compared with the source's snapshot in which the sync has just read and committed its rows. Both sides compute a
 checksum of each bucket of keys, and only the keys of buckets that differ travel. A key that only the source has is a row that the lake
 lacks: a row that has returned, if the lake has it marked, and otherwise one that no sync has seen, which a sweep leaves as it is.

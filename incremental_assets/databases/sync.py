@@ -1,9 +1,4 @@
-"""Carries out one sync of a table or view: turns its plan into the write batches that the IO manager commits, and collects the results.
-
-Belongs here: the order of the steps around ``core.watermark.advance``: the highest identifier is read, then the open transactions are
-noted, and only then a snapshot is taken (docs/how-a-sync-works.md says why). Does not belong: Dagster's contexts (``dagster.assets``),
-writing rows (``delta``), and the lock (``runs.locks``).
-"""
+"""Carries out one sync of a table or view: turns its plan into the write batches that the IO manager commits, and collects the results."""
 
 import contextlib
 import time

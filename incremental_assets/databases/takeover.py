@@ -1,9 +1,6 @@
 """Takes a table in the lake over for a source's table that may be another one than it was filled from: a new server, the server after
 ``pg_upgrade``, a restored dump, a table that was made anew.
 
-Belongs here: which rows have to be equal, and the state that is stored once they are. Does not belong: how rows are compared
-(``databases.audit``), the command (``operations.adopt``), and what a sync does about such a table by itself (``recreated``).
-
 What the state says of the old server's transactions, log and counters says nothing of the new one. Without a fingerprint, the next sync
 reads everything from its lag window on; so only the rows below that have to be proved, and the watermark stays.
 """

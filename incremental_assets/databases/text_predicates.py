@@ -1,9 +1,4 @@
-"""Builds conditions from windows for databases whose SQL is plain text, of typed values alone.
-
-Belongs here: what is the same in each such SQL. Does not belong: how a database quotes names and writes literals
-(``databases.mysql.queries``, ``databases.jdbc.queries``, ``databases.sqlserver.queries``), and PostgreSQL, whose SQL psycopg composes
-(``databases.postgres.queries``).
-"""
+"""Builds conditions from windows for databases whose SQL is plain text, of typed values alone."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

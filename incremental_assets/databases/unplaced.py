@@ -1,7 +1,4 @@
-"""Warns of the rows that a sync leaves out as no window holds their identifier: infinity, NaN, zero dates.
-
-Belongs here: the words, and where they are counted. Does not belong: which values these are (``queries`` of each database).
-"""
+"""Warns of the rows that a sync leaves out as no window holds their identifier: infinity, NaN, zero dates."""
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.shown_text import counted

@@ -1,8 +1,5 @@
 """Writes a write batch by adding files into which its rows were read, in one commit past Spark.
 
-Belongs here: the rule by which a batch is written so, and the commit. Does not belong: reading the source into files
-(``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
-
 Tasks of Spark read them where it has other machines than this one; otherwise this process does, and no Spark server is needed. Both are
 much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, to a table without files or in
 place of all files that the table has. Where others stay, ``replace_by_files`` says which of their rows leave.

@@ -1,8 +1,5 @@
 """Writes and reads small Delta tables to which rows are only appended, without Spark.
 
-Belongs here: creating such a table, appending to it, reading it, and deleting its old rows, or the values of a column.
-Does not belong: what its rows mean (``quality.records``, ``operation_tables``), and how files are joined (``maintenance``).
-
 Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 
 Opening a table means to read its log, which is a request to a store for each commit. To append rows, only the newest commit is read: where

@@ -1,8 +1,4 @@
-"""Rewrites a table whose columns become text, or nested types of wider parts, as Delta does not change their type in place.
-
-Belongs here: the text of each value, the proof that no value is lost, and the one commit. Does not belong: when a column becomes text
-(``core.ladder``), and changes that Delta makes in place (``evolve``).
-"""
+"""Rewrites a table whose columns become text, or nested types of wider parts, as Delta does not change their type in place."""
 
 import json
 from collections.abc import Sequence

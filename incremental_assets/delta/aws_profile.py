@@ -1,7 +1,6 @@
 """Profiles of AWS, which the drivers of stores do not read.
 
-Belongs here: refusing them. Does not belong: credentials that the drivers find by themselves (``store``). Commands that open no table
-import this module, too, so that it imports no driver.
+Commands that open no table import this module, too, so that it imports no driver.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Writes rows by their keys, in one commit: those with the same keys leave the table, wherever they are, and the given ones come.
-
-Belongs here: this write, by this process if it can, and by Spark otherwise. Does not belong: which rows have changed
-(``databases.capture_sync``), and how files are written and marked (``local_write``).
-"""
+"""Writes rows by their keys, in one commit: those with the same keys leave the table, wherever they are, and the given ones come."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

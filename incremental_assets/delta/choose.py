@@ -1,7 +1,6 @@
 """Chooses in which way a write batch comes into its table.
 
-Belongs here: which ways are tried, in which order. Does not belong: a way itself, which says by ``NotHere`` what it cannot write, and what
-is done around the rows (``write``). docs/decisions/ways-of-writing.md says why, and what each way costs.
+docs/decisions/ways-of-writing.md says why, and what each way costs.
 """
 
 import functools

@@ -1,9 +1,4 @@
-"""Commits files that were not written by Spark's own writer, in one commit.
-
-Belongs here: for which tables this is right, the commit, and the checkpoints that Spark would make after its commits. Does not belong: the
-actions of the log (``log``), how the files came to be (``add_files``: by Spark's tasks; ``local_write``: in this process), and which rows
-are in them.
-"""
+"""Commits files that were not written by Spark's own writer, in one commit."""
 
 import contextlib
 import json

@@ -1,7 +1,4 @@
-"""Defines a sync of one container as the lake sees it: the write batches to be committed, and what is asked of the sync around them.
-
-Belongs here: this interface. Does not belong: its implementations (``databases.sync``, ``files.sync``), and the commits (``delta.write``).
-"""
+"""Defines a sync of one container as the lake sees it: the write batches to be committed, and what is asked of the sync around them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

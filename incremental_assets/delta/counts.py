@@ -1,8 +1,5 @@
 """Counts the rows of a table and of its partitions, for Dagster's metadata.
 
-Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, made in this process or by a query of Spark. Does not belong: the
-choice of the partitions, and predicates in Spark's dialect (``sql``).
-
 This process answers in milliseconds where Spark takes a second or two, but it is one process. It therefore counts tables of up to
 ``MOST_ROWS`` rows (``local_query``), and only if the table has no feature that might be read differently from Spark.
 """

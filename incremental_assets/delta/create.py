@@ -1,8 +1,4 @@
-"""Creates a container's table without rows, in milliseconds without Spark where that is possible.
-
-Belongs here: what a new table is made of, and these two ways. Does not belong: changes of a table that exists (``evolve``), and the file of
-a new version (``log``).
-"""
+"""Creates a container's table without rows, in milliseconds without Spark where that is possible."""
 
 import json
 import os

@@ -1,7 +1,6 @@
 """Writes deletion vectors: which rows of a file are not there any more.
 
-Belongs here: their form, by Delta's protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Deletion Vectors"). Does not
-belong: which rows they name, and the commit that names them (``local_write``). What is in them is read by delta-rs, and by Spark.
+What is in them is read by delta-rs, and by Spark.
 """
 
 import base64

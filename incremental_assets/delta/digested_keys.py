@@ -1,8 +1,5 @@
 """Holds the primary keys of many rows in 128 bits each, and finds the rows of a table that have one of them.
 
-Belongs here: these digests, and their search. Does not belong: few keys, which are held themselves (``replaced_rows.RowsOfKeys``), and
-hashes that the source computes, too (``local_hashes``).
-
 That two of n keys have the same digest has a probability of n² / 2^129: of a billion keys, less than 10^-20. The digests begin with random
 numbers of this process, so that nobody can choose keys that have the same one.
 """

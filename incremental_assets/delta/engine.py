@@ -1,8 +1,4 @@
-"""Says who reads and writes the rows of a container, as far as its option ``engine`` decides it.
-
-Belongs here: the option, and the three environment variables that it replaces. Does not belong: who is faster where ``engine`` is ``auto``
-(``databases.rows``, ``add_files``, ``local_write``).
-"""
+"""Says who reads and writes the rows of a container, as far as its option ``engine`` decides it."""
 
 import functools
 import logging

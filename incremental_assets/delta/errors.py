@@ -1,7 +1,4 @@
-"""Turns exceptions of Spark, Delta and delta-rs into errors of this product, whose messages say what to do.
-
-Belongs here: recognising a failure by the exception's class or message. Does not belong: retrying.
-"""
+"""Turns exceptions of Spark, Delta and delta-rs into errors of this product, whose messages say what to do."""
 
 import contextlib
 import re

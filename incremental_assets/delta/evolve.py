@@ -1,8 +1,6 @@
 """Changes the schema of a container's table as the source's columns change.
 
-Belongs here: the ALTER TABLE statements of a schema evolution. Does not belong: deciding which changes are needed (``core.schema``), and
-new tables (``create``). Delta's automatic schema merging is not used: it keeps the old values of a dropped column, and drops additional
-columns without an error.
+Delta's automatic schema merging is not used: it keeps the old values of a dropped column, and drops additional columns without an error.
 """
 
 import json

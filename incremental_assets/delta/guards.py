@@ -1,7 +1,4 @@
-"""Checks that both ways of writing rows make before and after a commit: concurrent writes, unwanted deletions, and the commit's metrics.
-
-Belongs here: checks and small helpers that ``overwrite`` and ``merge`` share. Does not belong: writing rows.
-"""
+"""Checks that both ways of writing rows make before and after a commit: concurrent writes, unwanted deletions, and the commit's metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,9 +1,4 @@
-"""The lake's side of a comparison with the source: Spark hashes the rows of one version of a table, unless they are few.
-
-Belongs here: the canonical text of each type in Spark's SQL, and the queries over its hashes. Does not belong: the same for a source
-(``databases.postgres.hashed_rows``, which describes the text) and in this process (``local_hashed_rows``), and the comparison
-(``core.comparison``).
-"""
+"""The lake's side of a comparison with the source: Spark hashes the rows of one version of a table, unless they are few."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Keeps several hosts from writing one container of a lake at the same time, by a lease that is stored in the lake.
 
-Belongs here: taking, renewing and returning a lease. Does not belong: which work needs one (``runs.locks``).
-
 Each lease is a tiny Delta table, and its newest version says who holds it, in an action ``metaData`` that is written anew each time. So
 one object is read to know it, and one is put to change it. A version of a Delta table can be created only once (by a hard link on a file
 system, by a conditional put on an object store), so if two hosts try to create the same version, one of them is refused. The holder renews

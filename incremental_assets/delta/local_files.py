@@ -1,8 +1,5 @@
 """Reads rows out of the Parquet files of a table in this process: which rows of which files are meant, and these rows.
 
-Belongs here: which files may have them, their row groups, and rows that are deleted by deletion vectors. Does not belong: which rows are
-meant (``replaced_rows``), and what is done with them (``local_rows``, ``local_write``).
-
 delta-rs reads a file whole if it has a deletion vector. Here only the row groups with such rows are read.
 """
 

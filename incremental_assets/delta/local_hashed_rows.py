@@ -1,8 +1,4 @@
-"""Whole rows of a table, hashed in this process: the lake's side of an audit of a table that is not large, without Spark.
-
-Belongs here: reading the rows of a scope by delta-rs, and their groups. Does not belong: hashes (``local_hashes``), the same by Spark
-(``hashed_rows``), and the comparison (``core.comparison``).
-"""
+"""Whole rows of a table, hashed in this process: the lake's side of an audit of a table that is not large, without Spark."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence

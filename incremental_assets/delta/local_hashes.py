@@ -1,8 +1,4 @@
-"""Hashes of rows in this process: the canonical texts of values, the hash of a row, and the checksums of groups of rows.
-
-Belongs here: with Arrow, what ``hashed_rows`` describes in Spark's SQL. Does not belong: which rows are hashed (``local_hashed_rows`` for
-whole rows, ``local_keys`` for keys).
-"""
+"""Hashes of rows in this process: the canonical texts of values, the hash of a row, and the checksums of groups of rows."""
 
 import hashlib
 import math

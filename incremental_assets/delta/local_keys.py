@@ -1,8 +1,4 @@
-"""The primary keys of a table, hashed in this process: the lake's side of a comparison of keys, without Spark.
-
-Belongs here: reading the keys of a table that is not too large, and the way back from texts to keys. Does not belong: their hashes
-(``local_hashes``), the same by Spark for large tables (``hashed_rows``), and the comparison (``core.comparison``).
-"""
+"""The primary keys of a table, hashed in this process: the lake's side of a comparison of keys, without Spark."""
 
 import decimal
 import functools

@@ -1,8 +1,5 @@
 """Queries a table in this process by the engine of delta-rs, whose SQL is another dialect than Spark's.
 
-Belongs here: for which tables that is right, and the conditions for windows in that dialect. Does not belong: Spark's dialect (``sql``),
-and what is asked (``counts``, ``local_rows``).
-
 delta-rs answers in milliseconds where Spark takes a second or two, but it works in this one process.
 """
 

@@ -1,8 +1,5 @@
 """Compares few rows of the source, which this process holds as an Arrow table, with the rows of the lake that they replace.
 
-Belongs here: reading those rows of the lake in this process, and the comparison of both. Does not belong: writing (``overwrite``,
-``merge``), or the same comparison by Spark, which stands beside each write and is used where this one is not possible.
-
 Two values are equal here if all their bits are: PostgreSQL keeps 0.0 and -0.0 apart, too.
 """
 

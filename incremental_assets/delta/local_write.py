@@ -1,9 +1,5 @@
 """Writes few changed rows in this process: into a new file, and where they replace rows of other files, into those files' places.
 
-Belongs here: the rule by which a batch is written so, and which rows it replaces. Does not belong: the comparison that has found the
-changed rows (``local_rows``), what happens to the files that have the replaced ones (``replaced_files``), how a file is written
-(``parquet_files``), and the commits (``commit_files``, ``log``).
-
 Small files in which rows are replaced are written anew without them (copy-on-write). Larger ones stay, and the rows are marked by deletion
 vectors, as Spark does it. Spark takes a second to plan a query however few rows it writes, and is far slower in finding keys.
 """

@@ -1,8 +1,5 @@
 """Reads from a table's log which files a version has, and writes the file of a new version.
 
-Belongs here: what delta-rs knows, but has no function for: the deletion vectors of files, and commits that name such vectors. Does not
-belong: which files change (``local_write``), properties (``properties``), and commits that delta-rs can make (``commit_files``).
-
 The protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. What is not understood completely is left to Spark.
 """
 

@@ -1,8 +1,5 @@
 """A copy of the log of a table on an object store, on this machine's disk, which delta-rs opens in the place of the log itself.
 
-Belongs here: which objects of a log are copied, with the deletion vectors that it names, how a copy follows the table, and checkpoints that
-are made of it. Does not belong: whether the copy is of the newest version (``table``), and reading rows, which are not beside a copy.
-
 delta-rs reads each commit of a log twice, and a checkpoint in parts. For a copy each object is read once, and not again by a process with
 the same DAGSTER_HOME (``seen``). An object is known by its name and by what distinguishes it from another one of that name.
 """

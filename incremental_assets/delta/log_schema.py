@@ -1,8 +1,4 @@
-"""The columns of a table as Delta's log has them, for tables whose columns this process declares without Spark.
-
-Belongs here: which columns these may be, their text, and the comments in it. Does not belong: the commits (``create``, ``commit_files``,
-``evolve``).
-"""
+"""The columns of a table as Delta's log has them, for tables whose columns this process declares without Spark."""
 
 import json
 import re

@@ -1,8 +1,6 @@
 """Maintains tables: joins small files (of a container's table: OPTIMIZE), and removes files that no retained version needs (VACUUM).
 
-Belongs here: OPTIMIZE and VACUUM of one table, and their results in numbers; the same for tables of the product itself. Does not belong:
-the lock that the caller holds, and when maintenance runs. Neither changes a row or a table's properties, so the sync state, and the
-watermark in it, stay as they are.
+Neither changes a row or a table's properties, so the sync state, and the watermark in it, stay as they are.
 """
 
 import contextlib

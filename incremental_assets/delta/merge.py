@@ -1,8 +1,5 @@
 """Writes a write batch by the strategy ``upsert``: one commit that inserts, updates and deletes rows by the primary key.
 
-Belongs here: the MERGE statement, the choice of the rows that need no write, and the lookup of keys that are missing from the read. Does
-not belong: the decision when to merge (``choose``).
-
 A key that the table has in the windows, and that the read did not return, is looked up in the same snapshot of the source. If the source
 still has it, its identifier has moved out of the windows, and the row is merged as it is now. If not, the row is deleted.
 """

@@ -1,9 +1,4 @@
-"""Follows the rows of an append that have left its windows: rows of the lake that the read did not return, and that the source still has.
-
-Belongs here: which batches are followed, the lookup of their keys, and the commit that replaces the windows and writes such rows where they
-are now. Does not belong: the same of an upsert, whose MERGE goes by keys anyway (``merge``), and an append without such rows
-(``overwrite``, ``local_write``).
-"""
+"""Follows the rows of an append that have left its windows: rows of the lake that the read did not return, and that the source still has."""
 
 import functools
 from typing import TYPE_CHECKING

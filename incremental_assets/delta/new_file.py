@@ -1,7 +1,4 @@
-"""Writes a file that nobody may see half written, and that must not replace one of another writer.
-
-Belongs here: that one step. Does not belong: what is in the file, and what follows where it cannot be written.
-"""
+"""Writes a file that nobody may see half written, and that must not replace one of another writer."""
 
 import os
 import uuid

@@ -1,7 +1,6 @@
 """The tables ``operations`` and ``watermarks`` of a lake, under ``<lake>/_operations/``: what the product has done, for queries in SQL.
 
-Belongs here: their columns, appending rows to them through delta-rs without Spark, and their upkeep. Does not belong: when a row is made
-(``runs.records.operation_log``). Nothing in the product reads these tables: the state that syncs go by is in the tables of the containers.
+Nothing in the product reads these tables: the state that syncs go by is in the tables of the containers.
 
 Both tables are **append-only**: appends of several processes and hosts never conflict. ``operations`` has a row for each operation that has
 ended. ``watermarks`` has a row for each time that a watermark was written; of a container's rows, the newest counts. docs/operating.md

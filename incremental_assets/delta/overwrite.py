@@ -1,7 +1,6 @@
 """Writes a write batch by overwriting: the rows read replace those of the windows, or the whole table, in one commit.
 
-Belongs here: the overwrite, and counting what it changed. Does not belong: the decision when to overwrite (``write``), and the MERGE of an
-upsert (``merge``). The strategies ``append`` and ``snapshot`` are written this way, and every first load.
+The strategies ``append`` and ``snapshot`` are written this way, and every first load.
 """
 
 import json

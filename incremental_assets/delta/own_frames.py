@@ -1,8 +1,4 @@
-"""Fits a DataFrame of a user's own asset to the table that it is written to, or refuses it before anything is written.
-
-Belongs here: names and types of columns and of ``partition_expr``, keys that are NULL or occur twice, and rows outside of the run's
-partitions. Does not belong: the writes (``own_tables``).
-"""
+"""Fits a DataFrame of a user's own asset to the table that it is written to, or refuses it before anything is written."""
 
 import re
 from collections.abc import Sequence

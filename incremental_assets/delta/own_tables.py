@@ -1,8 +1,5 @@
 """Writes a DataFrame of a user's own asset to its table, in one commit: by overwriting, appending, or a MERGE.
 
-Belongs here: the three writes, and what they changed. Does not belong: whether the rows fit (``own_frames``), which is found out before,
-and the tables of containers (``write``).
-
 New columns are added by the same commit as the rows, so that a refused or failed write leaves the table as it was; only those by which
 partitions are overwritten are added before it, once the rows have been found to fit. For containers, Delta's
 automatic evolution is not used, as it keeps the old values of a column that a source has dropped. Here, that is what a merge has to do.

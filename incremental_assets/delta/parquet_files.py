@@ -1,8 +1,5 @@
 """Writes rows into Parquet files of a Delta table's folder, with the statistics by which readers skip files.
 
-Belongs here: sorting, the size of files, and statistics by Delta's rules. Does not belong: where the rows come from
-(``databases.postgres.arrow_task``), and the commit that makes the files a part of the table (``add_files``).
-
 This module is executed by Spark's Python workers, on machines where this project need not be installed: it is sent there as it is (pickled
 by value), so it imports only the standard library and pyarrow.
 """

@@ -1,7 +1,6 @@
 """Creates folders that only their owner can read.
 
-Belongs here: setting the permissions of such folders. Does not belong: deciding which folders need them. Such folders contain values of
-rows, which may have been deleted from the source or the lake since.
+Such folders contain values of rows, which may have been deleted from the source or the lake since.
 """
 
 import os

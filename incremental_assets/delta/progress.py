@@ -1,8 +1,4 @@
-"""How far a run is, for people who wait: from time to time in its log, or all the time on a display.
-
-Belongs here: the numbers of a sync, their text, and the display that this process has. Does not belong: how a display looks (``cli``), and
-what Spark reports (``spark.progress``).
-"""
+"""How far a run is, for people who wait: from time to time in its log, or all the time on a display."""
 
 import contextlib
 import threading

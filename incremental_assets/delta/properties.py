@@ -1,7 +1,4 @@
-"""Sets a property of a table, such as the sync state, by a commit without rows: through Spark, or without it in milliseconds.
-
-Belongs here: these two ways. Does not belong: what the property says, and when it is written (``write``, ``runs.adapters.learned``).
-"""
+"""Sets a property of a table, such as the sync state, by a commit without rows: through Spark, or without it in milliseconds."""
 
 import json
 from collections.abc import Callable, Mapping

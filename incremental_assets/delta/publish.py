@@ -1,8 +1,5 @@
 """Registers a table of the lake in a metastore (Hive's, Unity Catalog, or another catalog of Spark's), so that it has a name for SQL.
 
-Belongs here: the statements, and what they mean. Does not belong: which tables (``operations.publish``), and the metastore's address, which is
-a setting of the Spark server.
-
 The table is an external one: the metastore has its name and its location. Schema, rows and partitions are read from Delta's own log, so
 that nothing has to be registered again after a sync.
 """

@@ -1,8 +1,5 @@
 """Writes many rows by files into which they are read, in the place of the rows of the table that they replace, in one commit.
 
-Belongs here: which rows these files replace, and what has changed by that. Does not belong: reading them into files (``add_files``), what
-happens to the files that have the replaced ones (``replaced_files``), and rows so few that they are held in memory (``local_write``).
-
 All rows are written, also those that have not changed. Of what the table has, only keys and the windows' columns are read.
 """
 

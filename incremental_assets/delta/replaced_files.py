@@ -1,8 +1,4 @@
-"""Finds the files of a table that have rows to be replaced, and says what happens to these files.
-
-Belongs here: which of them are written anew without these rows, and which stay with marked rows. Does not belong: which rows are replaced
-(``replaced_rows``), how a file is read (``local_files``), and the commit (``local_write``).
-"""
+"""Finds the files of a table that have rows to be replaced, and says what happens to these files."""
 
 import contextlib
 import json

@@ -1,8 +1,5 @@
 """Chooses the rows of a table that a write batch replaces, among the rows of one file: by windows, by keys, by both,
 or by the files of which they are.
-
-Belongs here: these choices, and what they say of the files in which such rows may be. Does not belong: reading the files (``local_write``),
-and the same choices in SQL (``sql``, ``local_query``).
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,5 @@
 """Collects the numbers of one sync, and names them as they are recorded in Dagster's metadata.
 
-Belongs here: the numbers and their metadata keys. Does not belong: measuring them, and Dagster's metadata types (``runs.records.metadata``).
 Watermarks are ISO 8601 text or integers; counts stay numbers, so that Dagster's UI plots them.
 """
 

@@ -1,8 +1,4 @@
-"""Collects what one run has to record of its operations: those that have ended, those that have not, and the watermarks that were written.
-
-Belongs here: this collection. Does not belong: the tables (``operation_tables``), and what is known of the run as a whole, such as who has
-started it (``runs.records.operation_log``).
-"""
+"""Collects what one run has to record of its operations: those that have ended, those that have not, and the watermarks that were written."""
 
 import time
 from collections.abc import Sequence

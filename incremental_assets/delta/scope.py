@@ -1,7 +1,6 @@
 """Keeps what one run uses in the lake: its address, its Spark sessions, and the locks and connections to release at the end.
 
-Belongs here: this scope of a run, whoever starts the run. Does not belong: the Dagster resource that provides it (``dagster.resources``),
-and what is done with it. The Spark session is opened when it is first needed, so a run that has nothing to do opens none.
+The Spark session is opened when it is first needed, so a run that has nothing to do opens none.
 """
 
 import contextlib

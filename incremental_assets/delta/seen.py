@@ -1,8 +1,6 @@
 """What this process, or an earlier one with the same DAGSTER_HOME, has read of the newest versions of tables on object stores.
 
-Belongs here: keeping it, in memory and in a file for each table, and the objects of tables' logs. Does not belong: what it is, and whether
-the version is still the newest one, which one listing of the log tells (``table``). A file that is lost or damaged costs reading a table's
-log once more, and nothing else.
+A file that is lost or damaged costs reading a table's log once more, and nothing else.
 """
 
 import hashlib

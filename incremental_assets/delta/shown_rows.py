@@ -1,7 +1,4 @@
-"""Reads some rows of a table to be looked at, in this process: the newest version or an older one, as they are or by a query.
-
-Belongs here: the query, and for which tables it is right. Does not belong: how rows are printed (``cli.show``).
-"""
+"""Reads some rows of a table to be looked at, in this process: the newest version or an older one, as they are or by a query."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Builds predicates and expressions of Spark SQL from typed values.
 
-Belongs here: the conversion of windows into WHERE conditions, literals, and the expression for the start of a row's partition. Does not
-belong: running statements. All of it is built in this one place and from typed values, so that no file name or key can become SQL.
+All of it is built in this one place and from typed values, so that no file name or key can become SQL.
 """
 
 from collections.abc import Sequence

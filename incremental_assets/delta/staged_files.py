@@ -1,8 +1,5 @@
 """Writes a write batch whose rows the source has already written into Parquet files elsewhere: moves these into the table's folder.
 
-Belongs here: the rule by which that is right, the move, and the commit. Does not belong: how the files were written
-(``files.readers.local``).
-
 It only ever adds files, where the table has no row in the place of theirs, or puts them in place of all files of the table. Few rows
 that replace those of single files are then written by ``local_write``, and everything else by Spark, which reads the same files.
 """

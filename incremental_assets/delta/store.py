@@ -1,8 +1,5 @@
 """Reads and writes the objects of a table's folder: on a disk, or in an object store.
 
-Belongs here: objects as a whole, new ones that replace none, and how a bucket is reached, also that of a folder of files. Does not belong:
-what the objects say (``log``, ``parquet_files``, ``lease``), and the tables that delta-rs and Spark write.
-
 Names are relative to the folder, with ``/`` between their parts. Everything raises OSError (of a disk), or obstore's BaseError.
 """
 

@@ -1,8 +1,4 @@
-"""Says what an error of an object store means, in one line, and what to do.
-
-Belongs here: recognising an error of delta-rs or obstore by a part of its message. Does not belong: the errors of Spark, and which error of
-this product is raised (``errors``).
-"""
+"""Says what an error of an object store means, in one line, and what to do."""
 
 import re
 

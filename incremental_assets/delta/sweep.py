@@ -1,8 +1,4 @@
-"""Removes the rows with given primary keys from a table in one commit, in this process or by Spark, and then writes the sync state.
-
-Belongs here: the order of these steps, and which partitions the rows were in. Does not belong: which keys they are
-(``databases.sweep``), and the ways of writing (``local_write``, ``merge``).
-"""
+"""Removes the rows with given primary keys from a table in one commit, in this process or by Spark, and then writes the sync state."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """Reads a Delta table's metadata without Spark: whether it exists, which container owns it, its sync state, and its commits.
 
-Belongs here: reading a table's log through delta-rs, which takes milliseconds, and the table's address. Does not belong: changing a
-container's table (``write``). A plan must be cheap, because most schedule ticks find nothing to do; starting Spark for it would not be.
+A plan must be cheap, because most schedule ticks find nothing to do; starting Spark for it would not be.
 """
 
 import contextlib

@@ -1,8 +1,4 @@
-"""Asks Spark in which partitions rows lie.
-
-Belongs here: this question about rows of frames and tables. Does not belong: the same for rows in memory (``replaced_rows``), and counting
-the rows of partitions (``counts``).
-"""
+"""Asks Spark in which partitions rows lie."""
 
 from typing import TYPE_CHECKING
 

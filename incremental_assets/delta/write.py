@@ -1,8 +1,5 @@
 """Commits one write batch to a container's table and then, in a second small commit, the watermark.
 
-Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows and the choice of one (``choose``), the choice
-of the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
-
 The rows are committed before the watermark, never after it. Delta has no statement that writes rows and a property at once, so a process
 may be killed between the two commits. The watermark is then still the old one, and the next sync replaces the same rows with themselves.
 """

@@ -1,8 +1,7 @@
 """Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
-Belongs here: these types, and the protocols by which a commit asks for the rows. Does not belong: reading a source (``databases``,
-``files``), the choice of a way (``choose``), or committing rows (``delta.write``). A sync (``delta.container_sync``) makes a
-``WriteBatch`` (the rows of one commit, all of one snapshot of the source); the commit returns a ``WriteResult``.
+A sync (``delta.container_sync``) makes a ``WriteBatch`` (the rows of one commit, all of one snapshot of the source); the commit returns a
+``WriteResult``.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,6 @@
 """What happens in the shop in a day, as steps that syncs can run between.
 
-Belongs here: changes as applications make them: inserts, updates, deletes, a late row, a transaction that stays open, new columns, a
-correction of old rows. Does not belong: what the database looks like before (``source``), what a database calls differently (``shops``),
-and what a sync makes of it. Nothing here knows the lake, so that the changes cannot be arranged to suit it.
+Nothing here knows the lake, so that the changes cannot be arranged to suit it.
 """
 
 from __future__ import annotations

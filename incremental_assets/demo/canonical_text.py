@@ -1,8 +1,5 @@
 """Rows of a Delta table as PostgreSQL would print them: one line a row, in the text format of ``COPY … TO STDOUT``.
 
-Belongs here: turning Arrow columns into PostgreSQL's text, value by value and exactly, so that a lake and its source can be compared as
-bytes. Does not belong: what is compared with what (``compare``).
-
 The format is unambiguous: NULL is ``\\N``, and tabs, line ends and backslashes in values are escaped. Floating-point numbers are an
 exception: PostgreSQL's text for them is not always the shortest one, so their bits are compared instead. Nothing here asks PostgreSQL, so
 that this is an independent check of what was written.

@@ -3,8 +3,6 @@
 It is the demo's final proof. The lake is read by delta-rs and not by Spark, so that what wrote the rows does not also check them. deltalake
 1.6 reads deletion vectors and column mapping through its query engine (its pyarrow readers refuse them). It does not read tables with
 widened types; those need a Spark session.
-
-Belongs here: finding the differences. Does not belong: how values look as text (``canonical_text``), and what is done about differences.
 """
 
 from __future__ import annotations

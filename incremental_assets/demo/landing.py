@@ -1,7 +1,6 @@
 """The landing folder: the files that tills and a web server put there in a day, and whether the lake has all of their rows.
 
-Belongs here: files as other programs write them: new ones, changed ones, one that is written slowly, one with an invalid line. Does not
-belong: what a sync makes of them. The comparison reads the files independently of the product, with Python's own csv and json.
+The comparison reads the files independently of the product, with Python's own csv and json.
 """
 
 from __future__ import annotations

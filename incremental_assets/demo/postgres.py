@@ -1,7 +1,6 @@
 """A PostgreSQL server of its own, from a wheel, for the demo, the tests and the benchmarks.
 
-Belongs here: the life of that server: initdb, start, stop, its password, its URL. Does not belong: where its files are and as which user it
-runs (``server_home``), and what is in its databases (``source``). Nothing of the product itself may need this module.
+Nothing of the product itself may need this module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How the demo prints its results on the terminal: one table a step.
-
-Belongs here: layout. Does not belong: what the steps are (``run``), and the numbers, which come from the command line's JSON and from
-``compare``.
-"""
+"""How the demo prints its results on the terminal: one table a step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The steps of ``make demo``: fill a source, sync it, change it for a business day, sync again, refresh, and prove that no row is missing.
 
-Belongs here: the order of the steps, and what each of them shows. Everything that the product does is done through its command line, as a
-user would do it. Does not belong: what happens in the source (``business_day``), and how results look on the terminal (``report``).
+Everything that the product does is done through its command line, as a user would do it.
 """
 
 from __future__ import annotations

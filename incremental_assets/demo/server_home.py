@@ -1,8 +1,7 @@
 """Where the files of the embedded server are, and as which user its programs run.
 
-Belongs here: finding a user, a folder and programs that fit together. PostgreSQL refuses to run as root. If we are root, its programs
-therefore run as another user, which may be unable to reach the project (a clone in root's home, for example). Permissions of files that are
-not ours are not changed. Does not belong: how the server starts and stops (``postgres``).
+PostgreSQL refuses to run as root. If we are root, its programs therefore run as another user, which may be unable to reach the project (a
+clone in root's home, for example). Permissions of files that are not ours are not changed.
 """
 
 from __future__ import annotations

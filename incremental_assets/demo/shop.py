@@ -1,8 +1,4 @@
-"""The demo's shop in the embedded PostgreSQL: what its applications and the steps of the demo ask of it.
-
-Does not belong: what the database has at the beginning (``source``), the server (``postgres``), and what happens in a day
-(``business_day``).
-"""
+"""The demo's shop in the embedded PostgreSQL: what its applications and the steps of the demo ask of it."""
 
 from __future__ import annotations
 

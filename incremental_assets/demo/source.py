@@ -1,7 +1,6 @@
 """The demo's source: the database ``shop``, made of TPC-H and a few tables and a view of its own.
 
-Belongs here: the initial content of the database, and loading it fast. Does not belong: what happens to it in a day (``business_day``), and
-the server (``postgres``). The product does not know this module.
+The product does not know this module.
 """
 
 from __future__ import annotations

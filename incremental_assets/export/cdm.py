@@ -1,7 +1,5 @@
 """The documents of the Common Data Model (https://learn.microsoft.com/common-data-model/): a manifest, and an entity for each table.
 
-Belongs here: these documents as JSON values. Does not belong: where they are written.
-
 A table that a plain reader of Parquet must not read has one data partition, its folder, in the format Delta Lake; any other table has its
 files. There is no pattern of files: it would also match files of older versions, which stay in the folder until VACUUM.
 """

@@ -1,7 +1,4 @@
-"""Data contracts of the Open Data Contract Standard v3 (https://bitol-io.github.io/open-data-contract-standard/), one for each table.
-
-Belongs here: the contract as plain values. Does not belong: the rules of quality in its words (``odcs_quality``), and writing it.
-"""
+"""Data contracts of the Open Data Contract Standard v3 (https://bitol-io.github.io/open-data-contract-standard/), one for each table."""
 
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The rules of a container's ``checks:`` in the words of the Open Data Contract Standard.
 
-Belongs here: the conversion of one rule. Does not belong: the rest of a contract (``odcs``).
-
 A rule becomes one of the standard's own metrics where that means the same; any other one is kept whole as a check of this product.
 """
 

@@ -1,8 +1,4 @@
-"""What a document says of one table, in words that belong to no format.
-
-Belongs here: putting it together from the container, its source and its Delta table. Does not belong: how a format writes it (``cdm``,
-``odcs``).
-"""
+"""What a document says of one table, in words that belong to no format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

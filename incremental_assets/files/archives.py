@@ -1,7 +1,4 @@
-"""Recognizes what is no text although it is to be read as text: archives, spreadsheets, other formats; and opens a zip of one file.
-
-Belongs here: what the first bytes of a file tell, and the files within a zip. Does not belong: other compressions (``files.listing``).
-"""
+"""Recognizes what is no text although it is to be read as text: archives, spreadsheets, other formats; and opens a zip of one file."""
 
 import zipfile
 from typing import IO

@@ -1,8 +1,5 @@
 """Reads files although one of them may end the Spark server: halves the suspected files until the one that does it is found and refused.
 
-Belongs here: which files are read together, and which one is refused. Does not belong: reading (``files.readers``), or the records of what
-was being read (``files.attempts``).
-
 Files that were being read when the server ended are read by a separate server of this run from then on, half as many each time, so that
 the syncs of other containers do not end with it. The file that ends a server while it is read by itself is refused, and the others are no
 longer suspects.

@@ -1,8 +1,5 @@
 """Records which files a sync is reading right now, in a small Delta table beside the manifest.
 
-Belongs here: these records, and the rule that a record left open is one of a read that never finished. Does not belong: how a sync isolates
-a file that ends the Spark server (``files.attempt``).
-
 The record is written before Spark sees the files, and removed after the sync. So a file that ends the Spark server, or the whole machine,
 is still a suspect for the next sync, also in another process, and is not read together with all others again and again. Where only the sync
 was killed, the server that it has used is still running, and its files are no suspects.

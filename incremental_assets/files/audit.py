@@ -1,9 +1,5 @@
 """Compares a container of files with its table in the lake: file by file, by reading the files once more.
 
-Belongs here: which files are compared, with what, and what cannot be compared. Does not belong: the comparison (``core.comparison``), the
-hashes (``hashed_rows``, ``local_hashed_rows``), when an audit is made (``files.sync``, ``runs.adapters.file_adapter``), and repairs
-(``operations.audit``).
-
 The files are read by the very reader of a sync, and what it rejects counts as rejected. The container's lock is held, so the lake stays as
 it is. The folder does not: files that have changed since the sync, or change while they are compared, are left to the next sync.
 """

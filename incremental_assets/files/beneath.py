@@ -1,7 +1,5 @@
 """Opens what is below a local folder, and nothing else, even if paths in it are replaced by links meanwhile.
 
-Belongs here: links, and the descriptors of files and folders. Does not belong: listing a folder (``files.trees``), or what a file holds.
-
 Whoever may write to the folder may replace a file, or a folder above it, by a link at any time. A path that was found to be within the
 folder may therefore lead out of it a moment later, and only a descriptor keeps on naming what was opened.
 """

@@ -1,8 +1,4 @@
-"""The files of one container as one listing of its folder shows them.
-
-Belongs here: which of the listed files are the container's own, and their partition keys. Does not belong: walking the folder
-(``files.listing``), or what is to be done with the files (``files.plan``).
-"""
+"""The files of one container as one listing of its folder shows them."""
 
 import time
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Defines a folder of files as a datastore: its settings and its containers.
-
-Belongs here: the settings of a folder, and how the YAML and the stored catalog become containers. Does not belong: finding containers in a
-folder (``files.folder_catalog``), listing it (``files.listing``), or parsing YAML (``dagster.components.files``).
-"""
+"""Defines a folder of files as a datastore: its settings and its containers."""
 
 import fnmatch
 import hashlib

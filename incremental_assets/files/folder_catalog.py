@@ -1,8 +1,4 @@
-"""Finds the containers of a folder for the catalog operation.
-
-Belongs here: how glob patterns of the YAML and groups of similar files become entries of the catalog. Does not belong: grouping paths
-(``core.file_groups``), listing (``files.listing``), or the containers that are made of the catalog (``files.definition``).
-"""
+"""Finds the containers of a folder for the catalog operation."""
 
 import hashlib
 import re

@@ -1,8 +1,5 @@
 """The two sides of an audit of files: Spark hashes the rows that the readers find in files, and those that the lake has of them.
 
-Belongs here: the hash of a row of any type that files can bring, and the queries over such hashes. Does not belong: which files are
-compared (``files.audit``), and the canonical text of atomic types (``delta.hashed_rows``).
-
 Both sides are queries of Spark, with the same text for each row. A rejected row is hashed by its line: the lake keeps it beside the table.
 """
 

@@ -1,8 +1,4 @@
-"""Lists a folder, on a local disk, in an object store or behind any fsspec URL, and opens its files.
-
-Belongs here: paths, stamps and bytes of files, and the messages for failures, which never show a password. Does not belong: what a disk or
-a driver answers (``files.trees``), which of the files are a container's (``files.container_listing``), or parsing them (``files.readers``).
-"""
+"""Lists a folder, on a local disk, in an object store or behind any fsspec URL, and opens its files."""
 
 import contextlib
 import hashlib

@@ -1,8 +1,4 @@
-"""The two sides of an audit of few files, hashed in this process: the rows of the files, and those that the lake has of them.
-
-Belongs here: reading the lake's rows of given files by delta-rs, and their groups. Does not belong: which files are compared
-(``files.audit``), hashes (``delta.local_hashes``), and the same by Spark (``files.hashed_rows``).
-"""
+"""The two sides of an audit of few files, hashed in this process: the rows of the files, and those that the lake has of them."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Reads the files of a sync in this process where that is possible, and lets Spark read only the lines that are doubtful.
-
-Belongs here: when this is done, and how both kinds of rows become one result. Does not belong: reading (``files.readers``), and the order
-of a sync's steps (``sync``).
-"""
+"""Reads the files of a sync in this process where that is possible, and lets Spark read only the lines that are doubtful."""
 
 import logging
 import os

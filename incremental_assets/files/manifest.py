@@ -1,8 +1,5 @@
 """Records which files a container's table holds, in a small Delta table beside it: one row each time a file is read, refused or dropped.
 
-Belongs here: reading and appending those rows through delta-rs. Does not belong: deciding which files are read (``core.files``,
-``files.plan``).
-
 A row is valid only for the table that it was written for, and only while that table has the commit that the row names. After a RESTORE, or
 where the table was created anew, its files are unknown and are read again. So the manifest is never ahead of the rows, just as the
 watermark is never ahead of them.

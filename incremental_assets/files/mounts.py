@@ -1,7 +1,4 @@
-"""Which folders are on a disk of this machine, by the mounts that Linux lists.
-
-Belongs here: reading that list. Does not belong: listing a folder (``files.trees``).
-"""
+"""Which folders are on a disk of this machine, by the mounts that Linux lists."""
 
 import os
 import re

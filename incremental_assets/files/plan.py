@@ -1,7 +1,4 @@
-"""Plans one sync of a container of files: compares one listing of the folder file by file with the manifest, without Spark and Dagster.
-
-Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: carrying it out (``files.sync``).
-"""
+"""Plans one sync of a container of files: compares one listing of the folder file by file with the manifest, without Spark and Dagster."""
 
 import datetime
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Compares the files that the tables hold with the manifest, after a sync that broke off, or after a RESTORE of the table.
-
-Belongs here: which files are read again, dropped, or recorded as the tables have them. Does not belong: when such a comparison is due
-(``files.plan``), or writing (``files.sync``).
-"""
+"""Compares the files that the tables hold with the manifest, after a sync that broke off, or after a RESTORE of the table."""
 
 import logging
 from collections.abc import Callable, Mapping

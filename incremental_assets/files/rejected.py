@@ -1,7 +1,4 @@
-"""Keeps rows that do not fit the columns of their container, the rejected rows, in a Delta table beside it: with file, line and reason.
-
-Belongs here: replacing the rejected rows of given files. Does not belong: deciding which rows are rejected (``files.readers``).
-"""
+"""Keeps rows that do not fit the columns of their container, the rejected rows, in a Delta table beside it: with file, line and reason."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

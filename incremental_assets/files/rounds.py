@@ -1,7 +1,5 @@
 """Splits a sync of many files from the command line into rounds of a limited number of files, as the ticks of a sensor do.
 
-Belongs here: the request of each round. Does not belong: carrying out a round (``files.sync``, ``runs.runner``).
-
 Each round is a run with one commit. So a command that is stopped keeps the rows of the files that it has read, and the next command goes
 on from there.
 """

@@ -1,8 +1,5 @@
 """A folder of an object store, through the driver that the lake uses.
 
-Belongs here: what the store answers, as names and stamps. Does not belong: how the store is reached (``delta.store``), walking a tree, or
-messages for people (``files.listing``).
-
 The driver names no key with ``//``, ``/./``, ``/../`` or control characters in it, and returns nothing of a folder that has one.
 """
 

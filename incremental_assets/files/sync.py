@@ -1,8 +1,5 @@
 """Runs one sync of a container of files: reads the planned files, commits their rows at once, and records each file in the manifest.
 
-Belongs here: the order of the steps. Does not belong: Dagster's contexts (``dagster.assets``), reading a file (``files.readers``), or
-writing Delta tables (``delta``).
-
 The rows are committed first, then the table's state, then the rejected rows; then Dagster's events are recorded, and the manifest is
 written last. Wherever that breaks off, the files count as not read, and are read and replaced again; the next sync compares the manifest
 with the files that the table holds (``recheck``).

@@ -1,7 +1,5 @@
 """Recognizes folders that are Delta, Iceberg or Hudi tables: their files are not their rows.
 
-Belongs here: what shows such a table, and which files in it may be the table's. Does not belong: listing a folder (``files.listing``).
-
 Rows that were deleted or replaced are still in the files of such a table, and its compaction writes all rows once more.
 """
 

@@ -1,8 +1,4 @@
-"""What a tree of files is, and two kinds of them: a folder on a local disk, and one behind a driver of fsspec.
-
-Belongs here: what a disk or a driver answers, as names and stamps. Does not belong: walking a tree, or messages for people
-(``files.listing``), and folders of object stores (``files.store_tree``).
-"""
+"""What a tree of files is, and two kinds of them: a folder on a local disk, and one behind a driver of fsspec."""
 
 import datetime
 import os

@@ -1,8 +1,5 @@
 """Distinguishes failures of the disk, the machine or the network from faults of a file itself.
 
-Belongs here: recognizing such failures, and what to do about them. Does not belong: reading files (``files.listing``,
-``files.readers``).
-
 The distinction matters as a refused file is not read again until it changes, and a file is not at fault when a disk fails.
 """
 

@@ -1,9 +1,5 @@
 """``incremental-assets adopt``: lets tables go on whose source was moved or made anew, or whose datastore was renamed.
 
-Belongs here: moving the folders of a table, who owns it then, and the events that Dagster needs of it. Does not belong: whether its rows
-are the source's (``databases.takeover``), and what a sync does with the table afterwards, which finds everything else in the table's own
-state (``databases.plan``, ``files.plan``).
-
 The owner is set last: until then each sync of the new name refuses the table, and a command that was killed is simply run again.
 """
 

@@ -1,8 +1,4 @@
-"""Audits containers for the command line: a sync and a comparison in one run, and refreshes of the partitions that differ.
-
-Belongs here: the runs of an audit, and the records of ``audit --json``. Does not belong: the comparison (``databases.audit``), or the
-output on a terminal (``cli``).
-"""
+"""Audits containers for the command line: a sync and a comparison in one run, and refreshes of the partitions that differ."""
 
 import json
 from collections.abc import Iterator, Sequence

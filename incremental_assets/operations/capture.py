@@ -1,8 +1,4 @@
-"""Sets capture up for the command line, says how it stands, and takes it away again.
-
-Belongs here: the records of ``capture --json``. Does not belong: the questions and statements (``databases.postgres.capture``), or the
-output on a terminal (``cli``).
-"""
+"""Sets capture up for the command line, says how it stands, and takes it away again."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,4 @@
-"""``incremental-assets catalog``: runs the operation (``--dry-run``: only asks the source), and returns one record for each container.
-
-Belongs here: the records of the command. Does not belong: their output on a terminal (``cli``).
-"""
+"""``incremental-assets catalog``: runs the operation (``--dry-run``: only asks the source), and returns one record for each container."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

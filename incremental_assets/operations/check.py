@@ -1,9 +1,5 @@
 """Says whether a project is well formed: the records of ``incremental-assets check``.
 
-Belongs here: loading each component by itself, so that a mistake in one hides none in another, and collecting what is wrong. Does not
-belong: what is wrong (the components, ``core.resolve``, ``core.rules``), in which words and where (``yaml_trouble``, ``yaml_lines``), and
-how a record is printed (``cli.check``).
-
 No source is asked, Spark is not started, and nothing is written. The variables of addresses need not be set: what stands in for them
 (``stand_ins`` of a component) leads nowhere.
 """

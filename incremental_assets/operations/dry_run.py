@@ -1,7 +1,4 @@
-"""Makes the records of ``sync --dry-run``: the ranges, SQL and row counts of what a sync would read, without Spark and without a run.
-
-Belongs here: these records. Does not belong: the plan (``databases.plan``, ``files.plan``).
-"""
+"""Makes the records of ``sync --dry-run``: the ranges, SQL and row counts of what a sync would read, without Spark and without a run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""The figures of ``status`` in Prometheus' text format, for ``status --prometheus`` and the API's ``/metrics``.
-
-Belongs here: the names of the metrics, and which field of a record each is. Does not belong: finding the figures (``status``): nothing is
-asked for that a status does not know.
-"""
+"""The figures of ``status`` in Prometheus' text format, for ``status --prometheus`` and the API's ``/metrics``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""The operations of a project (catalog, sync, scan, profile, maintenance), each of which is a Dagster run, finished or not.
-
-Belongs here: a run described as an operation, in the form in which docs/examples/run_operation.py shows it over GraphQL. Does not belong:
-starting an operation.
-"""
+"""The operations of a project (catalog, sync, scan, profile, maintenance), each of which is a Dagster run, finished or not."""
 
 import datetime
 from collections.abc import Mapping, Sequence, Set

@@ -1,8 +1,5 @@
 """``incremental-assets add`` and ``remove``: writes the ``defs.yaml`` of a new datastore from what its source shows, or deletes one.
 
-Belongs here: the text of that file, and the variable in ``.env`` with the URL. Does not belong: what is proposed for a container
-(``catalog.detect``), and the files of a new project (``scaffold``).
-
 All that the source has a say in (names, defaults, triggers) is quoted, or stands in a comment of one line; a name that Dagster would read
 as a template is left out.
 """

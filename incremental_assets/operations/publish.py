@@ -1,7 +1,4 @@
-"""``incremental-assets publish``: registers the tables of containers in a metastore, and returns one record for each.
-
-Belongs here: the records of the command. Does not belong: the statements (``delta.publish``).
-"""
+"""``incremental-assets publish``: registers the tables of containers in a metastore, and returns one record for each."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

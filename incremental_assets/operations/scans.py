@@ -1,8 +1,4 @@
-"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts options to runs, and records to lines.
-
-Belongs here: the requests, and one record for each container or anomaly. Does not belong: words on a terminal (``cli``), the scan
-(``scanning``).
-"""
+"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts options to runs, and records to lines."""
 
 import contextlib
 import datetime

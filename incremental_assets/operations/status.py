@@ -1,8 +1,4 @@
-"""What state each container is in: the records of ``incremental-assets status``.
-
-Belongs here: bringing together what Dagster's storage and the tables of quality know. Does not belong: the source and the containers' own
-tables, which are not asked, so that a status is there at once and costs the source nothing; and how a record is printed (``cli.status``).
-"""
+"""What state each container is in: the records of ``incremental-assets status``."""
 
 import time
 from collections import defaultdict

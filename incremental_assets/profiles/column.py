@@ -1,8 +1,4 @@
-"""What a profile says about a column, as plain values, and how exact numbers of several partitions are merged. It works without Spark.
-
-Belongs here: the types that the store, the page and the suggestions share, and merging what needs no sketch. Does not belong: sketches and
-where they are stored (``states``, ``store``).
-"""
+"""What a profile says about a column, as plain values, and how exact numbers of several partitions are merged. It works without Spark."""
 
 import datetime
 import math

@@ -1,8 +1,4 @@
-"""What the stored profiles of a datastore have counted of columns of dates, times and integers, read without Spark.
-
-Belongs here: reading the states through delta-rs, and adding up what needs no sketch. Does not belong: profiles with all figures
-(``store``), and what follows for the choice of an identifier (``catalog.measured``).
-"""
+"""What the stored profiles of a datastore have counted of columns of dates, times and integers, read without Spark."""
 
 import datetime
 import re

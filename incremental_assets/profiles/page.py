@@ -1,7 +1,5 @@
 """The page of a container's profile: one HTML file with a table of the columns and plots. It loads nothing from elsewhere.
 
-Belongs here: what the page shows, and how numbers are formatted. Does not belong: the plots themselves (``plots``).
-
 Names and values come from data. Jinja escapes them in the HTML and in the JSON, and ``plots.label`` escapes them in what Plotly draws. The
 page's Content-Security-Policy keeps the browser from loading anything, whatever the data contain.
 """

@@ -1,7 +1,5 @@
 """The plots of a profile, as Plotly's JSON: figures over the partitions of a column, and the distribution of its values.
 
-Belongs here: which plot shows what. Does not belong: the page around them (``page``).
-
 Plotly interprets some HTML in all of its texts; texts that come from data are escaped here, in ``label``.
 """
 

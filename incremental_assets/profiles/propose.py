@@ -1,7 +1,4 @@
-"""Candidates for rules, derived from the profile of a container alone. They are guesses; ``suggest`` evaluates them on other rows.
-
-Belongs here: deriving candidates from a profile. Does not belong: reading rows, or writing YAML (``suggest``).
-"""
+"""Candidates for rules, derived from the profile of a container alone. They are guesses; ``suggest`` evaluates them on other rows."""
 
 import math
 import re

@@ -1,8 +1,4 @@
-"""The common shape of texts as a regular expression: what is constant in all of them, and where there are how many letters or digits.
-
-Belongs here: deriving a pattern that all given texts match. Does not belong: whether other texts match it too (``suggest`` evaluates it on
-rows).
-"""
+"""The common shape of texts as a regular expression: what is constant in all of them, and where there are how many letters or digits."""
 
 import re
 from collections.abc import Sequence

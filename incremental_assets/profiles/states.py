@@ -1,8 +1,5 @@
 """This module computes the profile states: one state for each partition and column, all of them in one pass over the rows.
 
-Belongs here: which aggregates a column of each type gets, and the parameters of the sketches. Does not belong: where states are stored and
-merged (``store``), or what they mean (``column``).
-
 Distinct values are counted with HyperLogLog, quantiles are estimated with KLL, and frequent values with a sketch of frequent items. All
 three are Apache DataSketches, as Spark 4.1 and later provide them. States only merge if their parameters are equal, so the parameters are
 stored with each state.

@@ -1,7 +1,5 @@
 """The stored states of profiles: one Delta table for each datastore, and the profile of any set of partitions, merged from their states.
 
-Belongs here: the table, replacing the states of partitions, reading and merging them. Does not belong: what a state is (``states``).
-
 The table is physically partitioned by container, so that writes for different containers do not conflict. Where Delta reports a conflict
 all the same (the table is just being created, or maintained), the write is repeated without reading the container's rows again.
 """

@@ -1,8 +1,5 @@
 """This module proposes rules as YAML to paste, each evaluated on partitions that it was not derived from.
 
-Belongs here: which partitions are held out, evaluating the rules on their rows in one pass, which rules are dropped, and the YAML. Does not
-belong: which rules are candidates (``propose``).
-
 The order of calls is: ``split_partitions`` with the profile of all partitions; then ``suggest`` with the profile of the fitted partitions
 and a function that evaluates aggregates on the held-out rows; then ``Suggestions.yaml``.
 """

@@ -1,8 +1,4 @@
-"""Stores a datastore's catalog between runs: in a file of the project, or in Dagster's versioned storage of component state.
-
-Belongs here: reading and writing it where Dagster's own loading of state-backed components looks for it. Does not belong: what is in it
-(``catalog.state``).
-"""
+"""Stores a datastore's catalog between runs: in a file of the project, or in Dagster's versioned storage of component state."""
 
 import contextlib
 import shutil

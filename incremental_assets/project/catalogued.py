@@ -1,9 +1,4 @@
-"""Defines the part of a datastore's component that the catalog operation uses: its settings, its source, and the catalog as its state.
-
-Belongs here: the connection between a component and the catalog operation, which the command line uses, too. Does not belong: the YAML
-(``components.datastore``, ``components.postgres``, ``components.files``), or the definitions that are built from the catalog
-(``components.datastore``).
-"""
+"""Defines the part of a datastore's component that the catalog operation uses: its settings, its source, and the catalog as its state."""
 
 import logging
 from abc import ABC, abstractmethod

@@ -1,7 +1,4 @@
-"""Finds the ``defs.yaml`` of a project, and the one that defines a datastore.
-
-Belongs here: which file it is, and which of its documents. Does not belong: changing it (``new_datastore``, ``api.yaml_entry``).
-"""
+"""Finds the ``defs.yaml`` of a project, and the one that defines a datastore."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,5 @@
 """``incremental-assets init --deploy``: the files with which a project is put on a machine, for that project.
 
-Belongs here: what the files say of the project (its name, its variables, its lake), and writing them. Does not belong: their texts
-(``templates``), and the packages that they install (``requirements``).
-
 All that a project has a say in is checked before it stands in a file that a shell, systemd or a container engine reads.
 """
 

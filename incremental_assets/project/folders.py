@@ -1,8 +1,4 @@
-"""The folders of a project: its root, Dagster's home, and the lake; and how much of it a process loads.
-
-Belongs here: folders, the environment variables that move them, and the project's dg configuration. Does not belong: what is in the
-folders.
-"""
+"""The folders of a project: its root, Dagster's home, and the lake; and how much of it a process loads."""
 
 import contextlib
 import os

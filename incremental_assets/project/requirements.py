@@ -1,7 +1,4 @@
-"""The packages that a project needs where it is deployed, and their versions: those of this environment, with which it was tried.
-
-Belongs here: which packages, which extras, which versions. Does not belong: the files that list them (``deployment``).
-"""
+"""The packages that a project needs where it is deployed, and their versions: those of this environment, with which it was tried."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The files of a new project and of a new datastore: those that ``incremental-assets init`` writes, a minimal dg project that works at
 once, and the one that ``dg scaffold defs incremental_assets.PostgresDatastore`` writes, in which two values are left to be filled in.
-
-Belongs here: the text of those files. Does not belong: what is found out from a source (``new_datastore``).
 """
 
 import re

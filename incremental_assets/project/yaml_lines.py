@@ -1,7 +1,5 @@
 """Finds the line of a ``defs.yaml`` that a message is about.
 
-Belongs here: positions in the text of the file. Does not belong: the messages (``yaml_trouble``, and what the components check).
-
 Messages of the components begin with the datastore or the container (``shop/orders: …``) and name the attribute that is wrong. By these
 words the entry is found, and within it the attribute. Dagster knows lines, too, but no deeper than an attribute of the datastore.
 """

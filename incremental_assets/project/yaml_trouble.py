@@ -2,8 +2,6 @@
 
 The messages of Dagster, pydantic and PyYAML repeat what the file has there, and that may be a URL with a password. So no text of theirs is
 shown that has a value of the file in it.
-
-Belongs here: these messages. Does not belong: loading a project (``loading``), and what its components check themselves.
 """
 
 import os

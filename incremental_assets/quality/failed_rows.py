@@ -1,8 +1,4 @@
-"""The rows that broke a rule, as the scan saw them, and the rows with an open anomaly that are among those scanned.
-
-Belongs here: fetching a limited number of them, by one job of Spark or in this process, where that has measured the rules. Does not belong:
-how many there are (``scan``), how they are written as text (``row_texts``), or where they are stored (``records``).
-"""
+"""The rows that broke a rule, as the scan saw them, and the rows with an open anomaly that are among those scanned."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

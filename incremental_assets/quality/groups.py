@@ -1,8 +1,4 @@
-"""Rules that need the rows grouped by other columns, or looked up in another table (``core.rules.keys``).
-
-Belongs here: their jobs, one for each grouping or lookup, the frames of the rows that break these rules, and the bounds by which the jobs
-skip files. Does not belong: which verdict follows from the numbers, or when the jobs run (``scan``).
-"""
+"""Rules that need the rows grouped by other columns, or looked up in another table (``core.rules.keys``)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

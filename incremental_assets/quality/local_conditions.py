@@ -1,8 +1,4 @@
-"""The conditions of rules about single rows, evaluated with Arrow: which rows of a table break the rule, exactly as Spark would say it.
-
-Belongs here: for which rules, types and constants Arrow gives Spark's answer, and that answer. Does not belong: reading and grouping the
-rows (``local_measures``), or the condition in Spark SQL (``core.rules.values``), which Spark evaluates for all other rules.
-"""
+"""The conditions of rules about single rows, evaluated with Arrow: which rows of a table break the rule, exactly as Spark would say it."""
 
 # The functions of pyarrow.compute are made when it is imported, so that no stub names them.
 # pyright: reportAttributeAccessIssue=false

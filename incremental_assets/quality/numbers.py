@@ -1,8 +1,5 @@
 """Rules about an aggregate of a partition's rows (``core.rules.numbers``): what they ask of the passes, and of earlier partitions.
 
-Belongs here: aggregates with a filter, over no rows, and of partitions outside the scan scope. Does not belong: the first pass, in which
-aggregates without a filter are computed (``scan``).
-
 Rules with the same filter share a pass. They cannot join the first pass, because a filter cannot be added from outside to an aggregate that
 the user wrote.
 """

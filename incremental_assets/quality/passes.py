@@ -1,8 +1,5 @@
 """Passes over the rows of a scan that are known as values before they run: each by itself, or several of them as one query of Spark.
 
-Belongs here: uniting passes to one query, and taking its answer apart. Does not belong: which passes there are (``scan``, ``numbers``,
-``groups``), and what is done about aggregates that fail (``rows``).
-
 Spark spends longer on planning a query over few rows, and on the ways to and fro, than on the rows.
 """
 

@@ -1,8 +1,5 @@
 """The records of scans, profiles and audits: five Delta tables of a datastore, under ``<lake>/<datastore key>/_quality/``.
 
-Belongs here: appending to these tables, reading the rows that count, removing those that do not; always through delta-rs, without Spark.
-Does not belong: the states of an anomaly (``core.anomalies``), or how a verdict is reached (``core.rules``).
-
 The tables are **append-only**, because blind appends never conflict in Delta. Scans of several containers, on several hosts, and changes by
 people therefore need no lock. Delta has no transaction over several tables, so a scan appends its findings first and its row of
 ``scan_operations`` last. That row is the commit point: rows of the other tables only count if their ``recording`` is in

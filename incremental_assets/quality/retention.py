@@ -1,7 +1,5 @@
 """Retention of the records of scans: which of them are deleted after a given time, and which stay however old they are.
 
-Belongs here: the rule, and deletion by it. Does not belong: when it runs (the maintenance job of ``dagster.datastore``).
-
 Records that a later scan or a person may still need are kept: the newest verdict of each rule, partition and status (later scans compare
 with it), the newest audit of each container, the newest state of each anomaly that is not resolved (a discarded one must not be opened
 again), the watermarks of scans and profiles, and the operations that any of these rows refer to. All other records older than the given

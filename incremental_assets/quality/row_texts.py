@@ -1,8 +1,4 @@
-"""Rows of Arrow as the texts by which failed rows are kept: their keys, exactly as Spark writes them, and the rows as JSON objects.
-
-Belongs here: for which types this process writes a value as Spark's ``to_json`` does. Does not belong: which rows are written
-(``failed_rows``), and reading them (``local_measures``).
-"""
+"""Rows of Arrow as the texts by which failed rows are kept: their keys, exactly as Spark writes them, and the rows as JSON objects."""
 
 import base64
 import datetime

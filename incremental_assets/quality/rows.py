@@ -1,8 +1,4 @@
-"""The rows of one scan, as Spark reads them, the aggregates over them, and what was measured by them for each rule.
-
-Belongs here: one fixed version of the table, the count of passes, and running aggregates so that one that cannot be computed does not stop
-the others. Does not belong: which aggregates there are (``scan``, ``numbers``, ``groups``), and several passes in one query (``passes``).
-"""
+"""The rows of one scan, as Spark reads them, the aggregates over them, and what was measured by them for each rule."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

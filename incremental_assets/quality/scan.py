@@ -1,9 +1,5 @@
 """A scan: it evaluates all rules of a container on the rows in the scan scope, in as few passes over them as possible.
 
-Belongs here: which pass measures which rule, their order, and the verdicts. Does not belong: which rows are read (``scan_scope``), the SQL
-and the outcome of a rule (``core.rules``), running a pass (``rows``), what is recorded of a scan (``records``) or shown of it
-(``dagster.quality``).
-
 What can be measured in this process is measured there (``local_measures``). Of the other rules, all that are about single rows and all
 aggregates go into one pass that groups by partition. Each distinct set of columns that rows have to be
 grouped by takes one more pass, and so does each lookup in another container (``groups``), and each distinct filter of rules about a number

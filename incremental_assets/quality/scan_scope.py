@@ -1,8 +1,4 @@
-"""The scan scope: which rows of a table a scan reads, and to which partition each row belongs.
-
-Belongs here: turning partition keys, or a threshold, into a predicate that Delta can evaluate on file statistics to skip files. Does not
-belong: where a threshold comes from (``runs.quality.request``), or which rules are evaluated on the rows (``scan``).
-"""
+"""The scan scope: which rows of a table a scan reads, and to which partition each row belongs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""What Spark's errors say of a rule: its fault, and in which words; or the fault of the server or the storage.
-
-Belongs here: recognising such errors by their condition and their text. Does not belong: which rule an error is about (``rows``).
-"""
+"""What Spark's errors say of a rule: its fault, and in which words; or the fault of the server or the storage."""
 
 import re
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""Rules about the table as a whole (``core.rules.table``): their queries, and their verdict, which is made of the answers.
-
-Belongs here: the passes of these rules. Does not belong: rules with a verdict on each partition, and when passes run (``scan``).
-"""
+"""Rules about the table as a whole (``core.rules.table``): their queries, and their verdict, which is made of the answers."""
 
 from incremental_assets.core.rules.rule import Outcome, Status, Verdict
 from incremental_assets.core.rules.table import TableRule

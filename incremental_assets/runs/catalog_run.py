@@ -1,8 +1,4 @@
-"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule and its sensor.
-
-Belongs here: a run of the operation, and what it reports. Does not belong: the comparison of the source with the catalog
-(``catalog.operation``).
-"""
+"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule and its sensor."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

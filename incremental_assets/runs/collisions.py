@@ -1,7 +1,5 @@
 """Finds containers whose jobs, locks and pages would have the names of those of another datastore.
 
-Belongs here: which ones they are, and the message. Does not belong: the names themselves (``jobs``, ``core.names``).
-
 In these names ``__`` stands between datastore and container, so those of ``shop``/``eu__orders`` and ``shop__eu``/``orders`` are equal.
 They stay as they are, as the history of runs is found by them; such containers are refused, and all others go on.
 """

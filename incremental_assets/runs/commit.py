@@ -1,8 +1,4 @@
-"""Commits what the asset of a container returned, and finds the rows of a container that a user's own asset depends on.
-
-Belongs here: the conversion between Dagster's contexts and ``delta.write``. Does not belong: planning a sync, the write strategies
-themselves, and the tables of users' own assets (``own_assets``).
-"""
+"""Commits what the asset of a container returned, and finds the rows of a container that a user's own asset depends on."""
 
 import dagster as dg
 

@@ -1,7 +1,4 @@
-"""Whether a run of a container is due: its plan, and what is known of runs that sync it or are about to.
-
-Does not belong: when it is asked (``schedules``, ``sensors``), and making the plan (``databases.plan``, ``files.plan``).
-"""
+"""Whether a run of a container is due: its plan, and what is known of runs that sync it or are about to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

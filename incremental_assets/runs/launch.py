@@ -1,8 +1,4 @@
-"""Builds the job of a container, and the config and tags with which its runs are launched.
-
-Belongs here: turning a plan into the config and tags of runs. Does not belong: making the plan (``databases.plan``, ``files.plan``), or
-deciding when a run starts (``schedules``, ``sensors``).
-"""
+"""Builds the job of a container, and the config and tags with which its runs are launched."""
 
 import contextlib
 import logging

@@ -1,7 +1,4 @@
-"""Loads a project for the command line: its datastores with their catalogs, the containers of a selection, and its Dagster definitions.
-
-Belongs here: reading the project. Does not belong: running its jobs (``runner``).
-"""
+"""Loads a project for the command line: its datastores with their catalogs, the containers of a selection, and its Dagster definitions."""
 
 import contextlib
 import importlib

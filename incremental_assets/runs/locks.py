@@ -1,8 +1,5 @@
 """Locks that allow one writer for each container, whoever starts the run: the daemon or the command line, on this host or on another.
 
-Belongs here: the locks, how long they wait, and what they say. Does not belong: Dagster's pools, which hold back only runs in the daemon's
-queue.
-
 A container has two locks. One is a file lock of the operating system. It excludes processes with the same DAGSTER_HOME, and the system
 releases it when its process is killed. The other is a lease in the lake (``delta.lease``), which excludes processes with another
 DAGSTER_HOME.

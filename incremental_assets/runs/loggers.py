@@ -1,7 +1,4 @@
-"""The Dagster loggers of the command line.
-
-Belongs here: how a run's messages are written to a terminal. Does not belong: which messages there are.
-"""
+"""The Dagster loggers of the command line."""
 
 import contextlib
 import logging

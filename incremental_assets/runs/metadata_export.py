@@ -1,7 +1,5 @@
 """Writes the documents that describe tables: for the command ``export metadata``, and after a sync (``metadata:`` of the YAML).
 
-Belongs here: where the documents are, and writing them. Does not belong: what is in them (``export``).
-
 The manifest of the Common Data Model lies in the datastore's folder of the lake, as locations of data must be below it. Where documents are
 written elsewhere, the locations begin with ``lake:``, a place that the file ``config.json`` beside the manifest names.
 """

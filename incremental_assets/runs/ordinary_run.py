@@ -1,7 +1,6 @@
 """Executes a job of the code location in this process, as a run that the UI shows like those which the daemon starts.
 
-Belongs here: the calls into Dagster's internals that this takes. Dagster's own ``execute_in_process`` leaves a run without a code location:
-the UI then neither links to its job nor offers to run it again. Does not belong: which job is run, and what its events are used for.
+Dagster's own ``execute_in_process`` leaves a run without a code location: the UI then neither links to its job nor offers to run it again.
 """
 
 import contextlib

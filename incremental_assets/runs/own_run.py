@@ -1,9 +1,4 @@
-"""The run that a process was started for, and the containers that it needs of the project.
-
-Belongs here: the processes in which Dagster's daemon executes one run each, and which load the whole project first. Does not belong: runs
-that the command line executes in its own process (``ordinary_run``), or how the project is loaded without the other containers
-(``definitions``).
-"""
+"""The run that a process was started for, and the containers that it needs of the project."""
 
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Syncs several containers at the same time: in this process, in worker processes, or in both.
-
-Belongs here: who syncs which container, and what a worker process loads. Does not belong: the sync of one container (``runner``), or the
-processes themselves (``runs.workers``).
-"""
+"""Syncs several containers at the same time: in this process, in worker processes, or in both."""
 
 import functools
 import threading

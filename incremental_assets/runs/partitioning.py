@@ -1,8 +1,4 @@
-"""A container's partitions in Dagster's terms and back: the definition, the known keys, and the windows of given keys.
-
-Belongs here: Dagster's partitions definitions made from a ``Partitioning``, and ``core.partitions`` made from those. Does not belong: any
-window arithmetic (``core.partitions``).
-"""
+"""A container's partitions in Dagster's terms and back: the definition, the known keys, and the windows of given keys."""
 
 import datetime
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The keys of a container in Dagster: its asset key and its partition keys.
-
-Belongs here: finding and adding partition keys, and the keys of a run. Does not belong: which rows a key means (``runs.partitioning``).
-"""
+"""The keys of a container in Dagster: its asset key and its partition keys."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,6 @@
 """Makes the plans of several containers in threads of this process, shortly before their turn comes.
 
-Belongs here: the order, the threads, and which plan is too old. Does not belong: making a plan (``source_adapter``), and what follows from
-it (``runner``). A schedule's tick plans its containers otherwise, as it has a time limit and no turns (``side_by_side``).
+A schedule's tick plans its containers otherwise, as it has a time limit and no turns (``side_by_side``).
 """
 
 import threading

@@ -1,8 +1,5 @@
 """Deletes old Dagster runs of a datastore, with their events and logs.
 
-Belongs here: which runs may be deleted, and deleting them. Does not belong: when this is done (``datastore``), or schedule and sensor
-ticks, which ``dagster.yaml`` limits.
-
 Dagster deletes the events of a run with the run. So a run is kept, however old it is, while one of its events is the newest of its kind: of
 an asset's materializations, of those of one of its partitions, of its observations, of either that carry a watermark, or of a check's
 evaluations, with or without a partition. What the UI shows of an asset, its partitions and its checks then stays the same, and so does the

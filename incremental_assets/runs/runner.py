@@ -1,8 +1,4 @@
-"""Syncs containers for the command line: plans each, executes it as an ordinary Dagster run, and returns one record for each container.
-
-Belongs here: executing the runs, and making the records of ``sync --json`` from their events. Does not belong: the processes that sync
-several containers at a time (``parallel_sync``), or the output on a terminal (``cli``).
-"""
+"""Syncs containers for the command line: plans each, executes it as an ordinary Dagster run, and returns one record for each container."""
 
 import contextlib
 import functools

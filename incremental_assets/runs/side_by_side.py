@@ -1,8 +1,5 @@
 """Plans several containers at a time, in threads of this process, within a time limit.
 
-Belongs here: handing out the work of a schedule's tick, and its results. Does not belong: the work itself, and what follows from the
-results (``schedules``).
-
 Dagster's daemon waits a minute for a tick, which is one call for all containers of a datastore. After that the whole tick has failed.
 """
 

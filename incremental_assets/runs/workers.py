@@ -1,8 +1,5 @@
 """Worker processes, each of which runs the syncs of containers one after another.
 
-Belongs here: handing out tasks, passing on what people are shown meanwhile, and ending the processes. Does not belong: the sync of one
-container (``runner``).
-
 These are processes and not threads: Dagster configures logging and redirects stdout at the start of each run, for the whole process. Two
 threads have deadlocked on that.
 """

@@ -1,6 +1,6 @@
 """Whether Spark generates code for the queries of a session, or interprets their plans.
 
-Belongs here: that choice, by the number of rows. Does not belong: opening a session (``session``). This module does not import pyspark.
+This module does not import pyspark.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,5 @@
 """The exceptions of Spark, which are imported where one was raised.
 
-Belongs here: these functions. Does not belong: what an exception means (``delta.errors``, ``quality.spark_errors``).
-
 To import ``pyspark.errors`` imports all of pyspark, which takes a fifth of a second, and ``grpc`` a tenth. Many syncs need no Spark. Python
 evaluates what stands behind ``except`` only when there is an exception, so that ``except spark_exception() as error`` costs nothing before.
 """

@@ -1,7 +1,4 @@
-"""Keeps the rows of a DataFrame in Spark while they are used several times.
-
-Belongs here: ``PersistedRows``, the only way in which the project persists a DataFrame. Does not belong: what the rows are used for.
-"""
+"""Keeps the rows of a DataFrame in Spark while they are used several times."""
 
 import contextlib
 import uuid

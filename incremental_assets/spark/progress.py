@@ -1,7 +1,4 @@
-"""How far a query of Spark's is, as Spark Connect reports it about every two seconds.
-
-Belongs here: these reports as values, and their text. Does not belong: how far a sync is (``delta.progress``).
-"""
+"""How far a query of Spark's is, as Spark Connect reports it about every two seconds."""
 
 import time
 from collections.abc import Callable, Iterable

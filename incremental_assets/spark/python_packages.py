@@ -1,7 +1,4 @@
-"""Says whether the Python workers of a Spark server can run functions of ours, and which packages they have.
-
-Belongs here: asking the server once a session. Does not belong: what the packages are needed for.
-"""
+"""Says whether the Python workers of a Spark server can run functions of ours, and which packages they have."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,7 @@
 """Opens Spark Connect sessions; no other module of the project creates one.
 
-Belongs here: a session that belongs to one caller alone, whose queries are cancelled if the caller fails, and which is always closed. Only
-the API of Spark Connect is used, so that the same code runs against the embedded server and, with SPARK_REMOTE, against the server of a
-cluster. Does not belong: the life of the embedded server (``spark.embedded``), or what is done with a session.
+Only the API of Spark Connect is used, so that the same code runs against the embedded server and, with SPARK_REMOTE, against the server of
+a cluster.
 
     with open_session(state_dir, name="shop/orders") as spark:
         spark.sql("select 1").collect()

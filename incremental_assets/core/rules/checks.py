@@ -1,8 +1,4 @@
-"""The entries under ``checks:`` of a container: all kinds of rules together.
-
-Belongs here: which class an entry is, and the check of a container's rules before anything runs. Does not belong: a single rule, or reading
-the YAML (``dagster.components.quality``).
-"""
+"""The entries under ``checks:`` of a container: all kinds of rules together."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated

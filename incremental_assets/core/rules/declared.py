@@ -1,6 +1,5 @@
 """What is known of a container before anything runs, and the checks of a rule's names and SQL against it.
 
-Belongs here: columns, containers, and parsing SQL that a person wrote. Does not belong: which names and texts a rule has (``Rule.check``).
 What the catalog does not know, such as the columns of files, is only found wrong by a scan.
 """
 

@@ -1,8 +1,4 @@
-"""A row that broke a rule, in the words of a message: ``seats = 0 (id 4711)``.
-
-Belongs here: which values of the row are shown, and how. Does not belong: which rows broke a rule, and whether values may be shown at all
-(``samples`` of the container).
-"""
+"""A row that broke a rule, in the words of a message: ``seats = 0 (id 4711)``."""
 
 import json
 import re

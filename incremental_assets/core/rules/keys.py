@@ -1,8 +1,4 @@
-"""Rules about values of several rows: whether they repeat, how many different ones there are, and whether another container has them.
-
-Belongs here: one class for each rule, with its attributes and what it asks of the grouped rows. Does not belong: grouping and joining the
-rows (``quality.groups``).
-"""
+"""Rules about values of several rows: whether they repeat, how many different ones there are, and whether another container has them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Rules about one number that is computed from all asserted rows of a partition.
-
-Belongs here: one class for each rule, with its attributes, its aggregate and its verdict on the number. Does not belong: numbers for which
-the rows are grouped by other columns (``keys``).
-"""
+"""Rules about one number that is computed from all asserted rows of a partition."""
 
 import math
 from dataclasses import dataclass

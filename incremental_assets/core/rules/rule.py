@@ -1,8 +1,4 @@
-"""What all rules have in common, and what a scan says of a rule: its verdict on a partition, and the rows that broke it.
-
-Belongs here: the attributes that every entry under ``checks:`` may have, the tolerance, and the results as plain values. Does not belong:
-what a single rule means; each is a class in the module that fits what it is about (``values``, ``keys``, ``numbers``, ``table``).
-"""
+"""What all rules have in common, and what a scan says of a rule: its verdict on a partition, and the rows that broke it."""
 
 import hashlib
 import re

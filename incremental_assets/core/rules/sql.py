@@ -1,8 +1,7 @@
 """What the SQL of rules is made of: quoted names and constants, from typed values. This is the one place that makes them.
 
-Belongs here: names, constants and moments as Spark SQL, and which types can be compared. Does not belong: the condition or the aggregate of
-a rule, which its class builds from them. SQL that the user writes is passed on unchanged. The scan gives each such text to Spark's parser
-separately, so that it cannot change the meaning of another text.
+SQL that the user writes is passed on unchanged. The scan gives each such text to Spark's parser separately, so that it cannot change the
+meaning of another text.
 
 Comparisons between different kinds of types are refused here. Spark would cast a text to a number implicitly, so whether the job fails
 would depend on the rows of the day.

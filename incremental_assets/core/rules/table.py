@@ -1,7 +1,6 @@
 """Rules about the table as a whole: its columns, and the age of its newest row.
 
-Belongs here: one class for each rule, with its attributes, its queries and its verdict on the answers. Such a rule has one verdict,
-whatever partitions are scanned. Does not belong: rules with a verdict on each partition.
+Such a rule has one verdict, whatever partitions are scanned.
 """
 
 import datetime

@@ -1,8 +1,5 @@
 """Rules about the values of a row, which each row passes or breaks by itself.
 
-Belongs here: one class for each rule, with its attributes and its condition. Does not belong: rules for which rows are compared with each
-other (``keys``) or aggregated (``numbers``).
-
 A row passes a rule about a value if the value is NULL, as with SQL's CHECK. The rule ``not_null`` is the one that forbids NULL.
 """
 

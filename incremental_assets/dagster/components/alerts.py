@@ -1,8 +1,4 @@
-"""``incremental_assets.Alerts``: messages to people, by mail, chat or web hook, as a Dagster component.
-
-Belongs here: the attributes of ``defs.yaml``, and refusing those that are wrong. Does not belong: what is wrong with a container, and what
-is sent (``operations.alerts``).
-"""
+"""``incremental_assets.Alerts``: messages to people, by mail, chat or web hook, as a Dagster component."""
 
 import re
 from collections.abc import Mapping, Sequence

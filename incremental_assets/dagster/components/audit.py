@@ -1,7 +1,4 @@
-"""The attribute ``audit`` of the YAML.
-
-Belongs here: its schema, and its conversion to ``AuditSettings``. Does not belong: the schedules (``dagster.audit_jobs``).
-"""
+"""The attribute ``audit`` of the YAML."""
 
 import re
 

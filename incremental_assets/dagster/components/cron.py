@@ -1,8 +1,4 @@
-"""The attributes of the YAML that are cron expressions.
-
-Belongs here: refusing one that is none when the YAML is read, with a message that names the attribute. Does not belong: the schedules
-(``dagster.schedules``), which Dagster would refuse without that.
-"""
+"""The attributes of the YAML that are cron expressions."""
 
 from dagster._utils.schedules import is_valid_cron_schedule
 

@@ -1,9 +1,4 @@
-"""Defines what the components of all kinds of datastores share: common attributes of the YAML, and building the Dagster definitions.
-
-Belongs here: ``catalog:`` of the YAML, the values of other common attributes, and the base class of the components. Does not belong: the
-YAML of one kind of datastore (``components.postgres``, ``components.files``), or the use of a component by the catalog operation
-(``catalogued``).
-"""
+"""Defines what the components of all kinds of datastores share: common attributes of the YAML, and building the Dagster definitions."""
 
 import math
 import zlib

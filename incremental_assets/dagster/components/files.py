@@ -1,8 +1,4 @@
-"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component.
-
-Belongs here: the schema of ``defs.yaml`` and its conversion to ``FolderSettings``. Does not belong: what is in the folder, which the
-catalog finds out.
-"""
+"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component."""
 
 import contextlib
 import json

@@ -1,8 +1,4 @@
-"""``incremental_assets.JdbcDatastore``: a schema of any database with a JDBC driver as a Dagster component.
-
-Belongs here: what ``defs.yaml`` has for JDBC alone, its conversion to ``DatastoreSettings``, and the refusal of what JDBC cannot do. Does
-not belong: what all databases have (``components.tables``), or checks of a container (``core.resolve``, ``databases.jdbc.dialect``).
-"""
+"""``incremental_assets.JdbcDatastore``: a schema of any database with a JDBC driver as a Dagster component."""
 
 import contextlib
 import warnings

@@ -1,7 +1,4 @@
-"""The attribute ``metadata`` of the YAML: which documents that describe a table are written after its syncs.
-
-Belongs here: its schema, and its conversion to ``MetadataSettings``. Does not belong: writing documents (``runs.metadata_export``).
-"""
+"""The attribute ``metadata`` of the YAML: which documents that describe a table are written after its syncs."""
 
 from typing import Literal
 

@@ -1,8 +1,4 @@
-"""``incremental_assets.MySQLDatastore``: a database of MySQL or MariaDB as a Dagster component.
-
-Belongs here: what ``defs.yaml`` has for MySQL alone, its conversion to ``DatastoreSettings``, and the refusal of what MySQL cannot do. Does
-not belong: what all databases have (``components.tables``), or checks of a container (``core.resolve``, ``databases.mysql.dialect``).
-"""
+"""``incremental_assets.MySQLDatastore``: a database of MySQL or MariaDB as a Dagster component."""
 
 import contextlib
 import warnings

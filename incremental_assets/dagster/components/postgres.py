@@ -1,8 +1,4 @@
-"""``incremental_assets.PostgresDatastore``: a PostgreSQL schema as a Dagster component.
-
-Belongs here: what ``defs.yaml`` has for PostgreSQL alone, and its conversion to ``DatastoreSettings``. Does not belong: what all databases
-have (``components.tables``), or checks of a container against its source (``core.resolve``).
-"""
+"""``incremental_assets.PostgresDatastore``: a PostgreSQL schema as a Dagster component."""
 
 import contextlib
 import re

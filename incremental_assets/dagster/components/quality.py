@@ -1,8 +1,5 @@
 """``auto_resolve:``, ``samples:``, ``checks:``, ``scan:`` and ``profile:`` of a container's YAML.
 
-Belongs here: reading them, and reporting the line of the file in which something is wrong. Does not belong: the meaning of a rule
-(``core.rules``), or whether the container has the columns that it names (``core.rules.checks``).
-
 A rule is validated by itself and not as a part of the component's model. Dagster allows a template in place of each field, so for an error
 anywhere inside ``containers`` it can only report the line of ``containers``.
 """

@@ -1,9 +1,4 @@
-"""``incremental_assets.SQLServerDatastore``: a database of SQL Server as a Dagster component.
-
-Belongs here: what ``defs.yaml`` has for SQL Server alone, its conversion to ``DatastoreSettings``, and the refusal of what SQL Server
-cannot do. Does not belong: what all databases have (``components.tables``), or checks of a container (``core.resolve``,
-``databases.sqlserver.dialect``).
-"""
+"""``incremental_assets.SQLServerDatastore``: a database of SQL Server as a Dagster component."""
 
 import contextlib
 import warnings

@@ -1,8 +1,4 @@
-"""Defines what the components of all kinds of databases share: ``incremental:`` and ``containers:`` of the YAML, and their conversion.
-
-Belongs here: the entries, and the attributes and checks that do not depend on the kind of database. Does not belong: the URL and what only
-one kind of database has (``components.postgres``, ``components.mysql``), and checks of a container against its source (``core.resolve``).
-"""
+"""Defines what the components of all kinds of databases share: ``incremental:`` and ``containers:`` of the YAML, and their conversion."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""``dagster dev`` with this package's webserver in place of Dagster's. Dagster's command has no option for that.
-
-Belongs here: replacing the one program by the other. Does not belong: what this package's webserver adds (``webserver``), or who starts
-this module (``serve``).
-"""
+"""``dagster dev`` with this package's webserver in place of Dagster's. Dagster's command has no option for that."""
 
 from collections.abc import Sequence
 from subprocess import Popen

@@ -1,7 +1,4 @@
-"""``incremental-assets dev``: the Dagster UI and daemon of a project, with a Spark server that is started with them and stopped with them.
-
-Belongs here: starting and stopping those processes. Does not belong: what they serve.
-"""
+"""``incremental-assets dev``: the Dagster UI and daemon of a project, with a Spark server that is started with them and stopped with them."""
 
 import os
 import signal

@@ -1,8 +1,5 @@
 """Restricts Dagster's webserver to requests of its own pages and of programs on this machine; requests of other web pages are refused.
 
-Belongs here: refusing requests by Host, Origin and method, for HTTP and for the websocket. Does not belong: who starts the webserver
-(``serve``, ``dev_services``).
-
 Dagster's webserver has no login. By itself it executes a mutation whatever page sends it, even one in the address of a GET request. Any
 page that is open in the same browser could reset watermarks or launch runs. A browser names the sending page in the Origin of each such
 request. A name that was made to resolve to this machine afterwards (DNS rebinding) shows in Host.

@@ -1,8 +1,5 @@
 """Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, reloading after each catalog, and
 with the pages of profiles.
-
-Belongs here: what is added to Dagster's own webserver, which keeps its options. Does not belong: who starts it (``serve``,
-``dev_services``).
 """
 
 import logging

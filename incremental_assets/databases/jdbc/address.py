@@ -1,7 +1,4 @@
-"""The address of a database that is reached by JDBC: its URL, its driver, and who connects.
-
-Belongs here: these values, and their checks. Does not belong: connections, all of which Spark makes (``session``).
-"""
+"""The address of a database that is reached by JDBC: its URL, its driver, and who connects."""
 
 import hashlib
 import re

@@ -1,7 +1,4 @@
-"""Implements the protocol of a kind of database (``databases.dialect``) for any database with a JDBC driver.
-
-Belongs here: what cannot be done for a container through JDBC, and passing the other questions on. Does not belong: any query.
-"""
+"""Implements the protocol of a kind of database (``databases.dialect``) for any database with a JDBC driver."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
 """Reads the catalog of a database through JDBC: its tables with their columns, and the span of an identifier.
 
-Belongs here: what Spark's JDBC source says of tables. Does not belong: which identifier is proposed (``catalog.detect``), or matching the
-YAML to tables (``databases.definition``).
-
 Spark does not ask a driver for keys, indexes and views. So the YAML names keys (``primary_key``) and views (``views``).
 """
 

@@ -1,8 +1,5 @@
 """Quotes names and writes literals in SQL that every database understands, and binds the conditions that are made of them.
 
-Belongs here: what the standard and JDBC have for these. Does not belong: the conditions themselves (``databases.text_predicates``), and
-running queries (``session``).
-
 Names are in double quotes, as the standard has it. Times are written in JDBC's own escapes (``{ts '…'}``), which each driver translates.
 No text is ever written as a literal, as databases differ in what a backslash means in it: keys are compared by Spark (``reader``).
 """

@@ -1,8 +1,5 @@
 """Runs the queries of one container's plan and sync through JDBC: whether anything has changed, the highest identifier, and rows.
 
-Belongs here: these queries. Does not belong: what follows from their results (``core.watermark``, ``databases.plan``), and the protocol of
-a snapshot (``source``).
-
 What SQL has no common words for, Spark computes from the rows: hashes, parts of a partition, and comparisons of keys.
 """
 

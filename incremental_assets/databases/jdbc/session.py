@@ -1,7 +1,5 @@
 """Runs queries of a database through Spark's JDBC source, in a Spark session that is opened when it is first needed.
 
-Belongs here: the session, and the messages of failures. Does not belong: the queries (``reader``, ``introspect``).
-
 The driver is on the class path of the Spark server. It cannot be given to one session: Spark keeps a driver's class for as long as its
 server runs, and the class loader of the session that brought it is closed with that session. Spark opens a connection for each query and
 closes it afterwards, so that no two queries see the same state of the source.

@@ -1,7 +1,5 @@
 """Implements the protocols of a source (``databases.source``) for any database with a JDBC driver.
 
-Belongs here: the protocols, and refusing what JDBC has no answer to. Does not belong: any query (``reader``).
-
 There is no snapshot that several queries share. Each read of rows is one statement, so that its rows are as consistent as the database
 makes one statement; what changes between two statements is found by the next sync, as the fingerprint is taken before the rows are read.
 """

@@ -1,7 +1,5 @@
 """Defines how each type is carried into the lake, going by the type that Spark's JDBC source gives a column.
 
-Belongs here: this mapping, the types that cannot be carried, and the checks of values. Does not belong: reading rows (``reader``).
-
 Dates and times are read as the driver's own text. Java's classes for them, which Spark would use, shift days before 1582 and hours that a
 time zone leaves out, and drop what is finer than a microsecond; a text has all digits. One that the lake does not have fails the read.
 """

@@ -1,8 +1,4 @@
-"""Connects to a MySQL or MariaDB datastore through PyMySQL, without ever showing a password.
-
-Belongs here: the URL, connections, and the messages of failures. Does not belong: which settings a session has (``settings``), and queries
-about data (``reader``, ``introspect``).
-"""
+"""Connects to a MySQL or MariaDB datastore through PyMySQL, without ever showing a password."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

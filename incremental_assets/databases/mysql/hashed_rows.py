@@ -1,9 +1,4 @@
-"""The source's side of a comparison with the lake: MySQL hashes the rows of a snapshot itself.
-
-Belongs here: the canonical text of each type in MySQL's SQL, and the queries over its hashes. Does not belong: the same for the lake
-(``delta.hashed_rows``) and for PostgreSQL (``databases.postgres.hashed_rows``, which describes the text), and the comparison
-(``core.comparison``).
-"""
+"""The source's side of a comparison with the lake: MySQL hashes the rows of a snapshot itself."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

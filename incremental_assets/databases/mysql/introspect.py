@@ -1,8 +1,4 @@
-"""Reads MySQL's catalog: tables and views with their columns, keys and indexes, and the span of an identifier.
-
-Belongs here: the queries to ``information_schema``. Does not belong: which identifier is proposed (``catalog.detect``), or matching the
-YAML to tables (``databases.definition``).
-"""
+"""Reads MySQL's catalog: tables and views with their columns, keys and indexes, and the span of an identifier."""
 
 import hashlib
 import re

@@ -1,8 +1,5 @@
 """Looks up rows by their primary keys, which are given as texts (``delta.sql.key_text``).
 
-Belongs here: the conditions for keys, and the comparison of keys with those that the source has. Does not belong: reading whole rows
-(``rows``).
-
 By a collation, ``a`` and ``A`` may be the same key to MySQL; in the lake they are two. So texts are also compared by their bytes.
 """
 

@@ -1,8 +1,4 @@
-"""What our user may read beside the tables of its database, and the statements that give it what it lacks.
-
-Belongs here: asking the server by trying, as a privilege may come by a role or by a pattern of names, and these statements. Does not
-belong: what a sync does without a privilege (``session``, ``watch``, ``reader``).
-"""
+"""What our user may read beside the tables of its database, and the statements that give it what it lacks."""
 
 from incremental_assets.databases.mysql.connection import DENIED, MySQLConnection, driver, number_of
 from incremental_assets.databases.mysql.queries import quoted

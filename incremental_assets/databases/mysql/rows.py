@@ -1,8 +1,4 @@
-"""Reads the rows of a snapshot of MySQL as Arrow tables, a bounded number at a time, through the connection that holds it.
-
-Belongs here: the reading, and making the lake's values of the server's texts. Does not belong: which SQL is evaluated for a column
-(``types``), which rows are read (``databases.plan``), and where they go (``files``, ``source``).
-"""
+"""Reads the rows of a snapshot of MySQL as Arrow tables, a bounded number at a time, through the connection that holds it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

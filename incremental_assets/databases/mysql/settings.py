@@ -1,7 +1,5 @@
 """The settings of MySQL and MariaDB on which a read depends: what each of our sessions has, whatever the server sets for all.
 
-Belongs here: one list of all such settings, with the values that we need. Does not belong: the limit of a single query (``session``).
-
 Settings that only cost time are left out, and so are those by which an application says what it means (``lc_time_names``). *default* is
 mostly the value of the server, and so none of those here.
 """

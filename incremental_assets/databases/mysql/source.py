@@ -1,8 +1,4 @@
-"""Implements the protocols of a source (``databases.source``) for MySQL and MariaDB.
-
-Belongs here: passing each question on to the module that answers it, and refusing what MySQL has no answer to. Does not belong: any query
-(``reader``, ``keys``, ``rows``).
-"""
+"""Implements the protocols of a source (``databases.source``) for MySQL and MariaDB."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

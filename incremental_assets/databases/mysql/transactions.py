@@ -1,8 +1,5 @@
 """Finds the transactions that are open in MySQL, and waits for them.
 
-Belongs here: the queries, and which of their answers count. Does not belong: the rule by which open transactions hold the watermark back
-(``core.watermark``).
-
 A session counts while it is in a transaction that may write, and while it executes a statement outside of one: MySQL takes NOW() when a
 statement arrives, and draws a value of AUTO_INCREMENT before InnoDB lists the transaction. It is noted under the name of that transaction
 or statement, so that it is released as soon as it is in another one. A transaction that is prepared for a two-phase commit (XA) and whose

@@ -1,7 +1,5 @@
 """Defines how each MySQL type is carried into the lake: which SQL is evaluated, and what becomes of the text that the server sends.
 
-Belongs here: this mapping, and the types that cannot be carried. Does not belong: reading rows (``rows``).
-
 All values are sent as text, which is exact for each type but ``float``: MySQL prints 6 digits of it, so it is sent as a double.
 """
 

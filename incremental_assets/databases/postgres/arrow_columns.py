@@ -1,8 +1,4 @@
-"""Defines how the rows of a snapshot are read as Arrow: what PostgreSQL is asked for each column, and over which connection.
-
-Belongs here: what a read into files and a read into this process have in common. Does not belong: the reading itself (``arrow_task``), and
-who does it (``arrow_files``, ``arrow_rows``).
-"""
+"""Defines how the rows of a snapshot are read as Arrow: what PostgreSQL is asked for each column, and over which connection."""
 
 import re
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Reads the rows of an exported snapshot into files of a Delta table: by tasks of Spark or by threads, each with a connection of its own.
-
-Belongs here: whether a container can be read so, and what each reader is given. Does not belong: what a reader does (``arrow_task``), how
-columns are read as Arrow (``arrow_columns``), the commit (``delta.add_files``), and the read through JDBC (``extract``).
-"""
+"""Reads the rows of an exported snapshot into files of a Delta table: by tasks of Spark or by threads, each with a connection of its own."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""Reads few rows of an exported snapshot into this process, as an Arrow table.
-
-Belongs here: this read, and when it is not possible. Does not belong: how columns are read as Arrow (``arrow_columns``), when rows are few
-(``databases.rows``), and what is done with them (``delta``).
-"""
+"""Reads few rows of an exported snapshot into this process, as an Arrow table."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

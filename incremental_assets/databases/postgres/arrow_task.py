@@ -1,8 +1,5 @@
 """Reads ranges of an exported snapshot over ADBC and writes them as files of a Delta table: what one Spark task of the Arrow path does.
 
-Belongs here: the connection of a task, and making the lake's values of what PostgreSQL sends. Does not belong: what is read and by whom
-(``arrow_files``), and how files are written (``delta.parquet_files``).
-
 This module is executed by Spark's Python workers, on machines where this project need not be installed: it is sent there as it is (pickled
 by value), so it imports only the standard library, pyarrow and, in its functions, ADBC's driver.
 """

@@ -1,8 +1,5 @@
 """Reads the ranges of an exported snapshot into files in this process, by several threads.
 
-Belongs here: who reads which range, and how all stop where one fails or the user interrupts. Does not belong: how a range is read
-(``arrow_task``), and which ranges there are (``arrow_files``).
-
 Reading and writing happen in libpq, ADBC and Arrow, which do not hold Python's global lock, so that threads are as fast as the processes of
 Spark's tasks. As those share the cores of one server, all processes with one DAGSTER_HOME share the machine's: however many large tables
 are loaded at the same time, no more ranges are read at once, which bounds the memory.

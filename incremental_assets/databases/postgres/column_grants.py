@@ -1,7 +1,4 @@
-"""Begins the transaction of a role that is granted columns of a table and not the table, and names those that it may not read.
-
-Belongs here: what differs for such a role. Does not belong: the transaction of other roles (``session``), and policies (``row_security``).
-"""
+"""Begins the transaction of a role that is granted columns of a table and not the table, and names those that it may not read."""
 
 import contextlib
 from collections.abc import Collection, Iterator

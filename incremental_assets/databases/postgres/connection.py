@@ -1,8 +1,4 @@
-"""Connects to a PostgreSQL datastore, through psycopg and through Spark's JDBC driver, without ever showing a password.
-
-Belongs here: the URL, connections, one query, and the messages of connection failures. Does not belong: what a transaction begins with
-(``settings``), errors of queries (``failures``), and the queries about data (``reader``, ``introspect``).
-"""
+"""Connects to a PostgreSQL datastore, through psycopg and through Spark's JDBC driver, without ever showing a password."""
 
 import os
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Divides the rows of one read into parts, so that parallel readers each take some and every row is in exactly one part.
-
-Belongs here: the conditions of the parts, and how many there are. Does not belong: reading them, through JDBC (``extract``) or into files
-(``arrow_files``).
-"""
+"""Divides the rows of one read into parts, so that parallel readers each take some and every row is in exactly one part."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Implements the protocol of a kind of database (``databases.dialect``) for PostgreSQL.
-
-Belongs here: passing each question on to the module that answers it. Does not belong: any query.
-"""
+"""Implements the protocol of a kind of database (``databases.dialect``) for PostgreSQL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

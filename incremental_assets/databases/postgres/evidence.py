@@ -1,7 +1,4 @@
-"""Reads evidence about tables from PostgreSQL: column statistics, triggers, sequences, unique indexes, and counts of changed rows.
-
-Belongs here: the queries. Does not belong: which identifier is proposed because of their results (``catalog.detect``).
-"""
+"""Reads evidence about tables from PostgreSQL: column statistics, triggers, sequences, unique indexes, and counts of changed rows."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

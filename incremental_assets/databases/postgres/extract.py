@@ -1,8 +1,6 @@
 """Reads rows of an exported snapshot of PostgreSQL as a Spark DataFrame.
 
-Belongs here: the JDBC options, and the decoding of values that are sent as integers. Does not belong: the choice of the rows
-(``databases.plan``), their division among parallel readers (``cuts``), the read that goes past Spark's JDBC (``arrow_files``), and writing
-the rows (``delta``). All parallel readers see the same snapshot.
+All parallel readers see the same snapshot.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Turns the failures of PostgreSQL's queries into errors that name the container and say what to do.
-
-Belongs here: these errors. Does not belong: failures to connect (``connection``), and which policies hide rows (``row_security``).
-"""
+"""Turns the failures of PostgreSQL's queries into errors that name the container and say what to do."""
 
 import contextlib
 from collections.abc import Iterator

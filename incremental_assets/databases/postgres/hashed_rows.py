@@ -1,8 +1,5 @@
 """The source's side of a comparison with the lake: PostgreSQL hashes the rows of a snapshot itself.
 
-Belongs here: the canonical text of each type in PostgreSQL's SQL, and the queries over its hashes. Does not belong: the same for the lake
-(``delta.hashed_rows``), which has to give the same texts, and the comparison (``core.comparison``).
-
 The canonical text of a row joins those of its columns by commas. NULL is empty; strings begin with their length in bytes and a colon, and
 bytes with an x, and arrays are the number of their elements and these in brackets, so that no two rows have the same text. A hash is the
 first 60 bits of the text's MD5.

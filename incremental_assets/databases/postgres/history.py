@@ -1,8 +1,4 @@
-"""The point that PostgreSQL's log has reached.
-
-Belongs here: the query, on a primary and on a replica. Does not belong: comparing points (``core.history``), and the log's changes
-(``databases.postgres.capture``).
-"""
+"""The point that PostgreSQL's log has reached."""
 
 from typing import Any
 

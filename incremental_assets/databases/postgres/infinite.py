@@ -1,8 +1,4 @@
-"""Finds values that no type of the lake can hold: infinity and NaN, which PostgreSQL has in dates, timestamps and numerics.
-
-Belongs here: finding the columns that have such values, and the message that says what to do. Does not belong: the conditions that
-recognise the values (``databases.postgres.types``).
-"""
+"""Finds values that no type of the lake can hold: infinity and NaN, which PostgreSQL has in dates, timestamps and numerics."""
 
 from collections.abc import Sequence
 

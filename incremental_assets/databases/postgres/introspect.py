@@ -1,8 +1,4 @@
-"""Inspects a PostgreSQL schema: lists all tables and views, and reads columns, keys, indexes and spans of chosen ones.
-
-Belongs here: the queries on PostgreSQL's system catalogs. Does not belong: what has changed since the last catalog operation
-(``catalog.operation``), how the YAML is applied to it (``core.resolve``), and storing it (``catalog.state``).
-"""
+"""Inspects a PostgreSQL schema: lists all tables and views, and reads columns, keys, indexes and spans of chosen ones."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,8 +1,5 @@
 """Uses one connection for several plans, one after another, in the same thread.
 
-Belongs here: keeping a connection that is not in use any more, for the next one who wants the same. Does not belong: how a connection is
-made (``connection``), or what is asked through it (``session``).
-
 A connection costs client and server more than all questions of a plan together: a process is started, and the password is proved.
 """
 

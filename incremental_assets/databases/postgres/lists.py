@@ -1,8 +1,5 @@
 """Defines how a one-dimensional array of PostgreSQL is carried as an array of the lake (``arrays: list``).
 
-Belongs here: which arrays these are, the SQL that sends one, and the condition for values that no array of the lake can hold. Does not
-belong: the values of single columns (``types``), whose rules hold for the elements.
-
 An array of the lake has one dimension, and its first element is the first: an array of two dimensions, or with another lower bound, would
 arrive as another one. So ``may_be_infinite`` is true for it as for an array with an element such as infinity, and to select it fails.
 """

@@ -1,7 +1,4 @@
-"""Finds the row whose bytes are no UTF-8, in a database that takes any bytes for text (``SQL_ASCII``).
-
-Belongs here: the second query that finds it, and the message. Does not belong: the read that has failed (``session``).
-"""
+"""Finds the row whose bytes are no UTF-8, in a database that takes any bytes for text (``SQL_ASCII``)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

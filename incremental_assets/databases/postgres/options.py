@@ -1,8 +1,5 @@
 """Translates libpq's connection options for Spark's JDBC driver, so that TLS and authentication are the same for plans and rows.
 
-Belongs here: a rule for each option that libpq knows, and the refusal of options that the driver does not have. Does not belong: host, user
-and password themselves (``connection``).
-
 libpq also reads ``PG*`` environment variables and files in ``~/.postgresql``, which the JDBC driver does not know. Their values are looked
 up once, here, and passed to both by name.
 """

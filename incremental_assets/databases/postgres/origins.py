@@ -1,7 +1,4 @@
-"""Finds out how the values of a column are made, from PostgreSQL's system catalogs: identities, sequences, triggers, subscriptions.
-
-Belongs here: the queries, and the analysis of trigger functions. Does not belong: the safety lag that follows (``core.lag``).
-"""
+"""Finds out how the values of a column are made, from PostgreSQL's system catalogs: identities, sequences, triggers, subscriptions."""
 
 import re
 from collections import defaultdict

@@ -1,8 +1,5 @@
 """Builds predicates and expressions of PostgreSQL's SQL from typed values.
 
-Belongs here: the conversion of windows into WHERE conditions, of identifiers into expressions, and literals. Does not belong: running
-queries (``reader``).
-
 Names are quoted by psycopg, and values are literals made from typed integers. The only free text is the ``where:`` of the YAML, whose
 author could run any SQL anyway.
 """

@@ -1,8 +1,4 @@
-"""Runs the queries of one container's plan and sync: whether anything has changed, the highest identifier, and the rows in the windows.
-
-Belongs here: these queries, each of which is one short statement. Does not belong: what follows from their results (``core.watermark``,
-``databases.plan``), the connection and its snapshot (``session``), open transactions (``transactions``), and Spark (``extract``).
-"""
+"""Runs the queries of one container's plan and sync: whether anything has changed, the highest identifier, and the rows in the windows."""
 
 import json
 from collections.abc import Mapping, Sequence

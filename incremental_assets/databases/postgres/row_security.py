@@ -1,8 +1,4 @@
-"""Finds out which policies of row security hide rows from the role that reads a container.
-
-Belongs here: the query, and the refusal of rows that are hidden. Does not belong: the setting that makes PostgreSQL refuse (``settings``),
-and what a changed policy means for a table in the lake (``databases.plan``).
-"""
+"""Finds out which policies of row security hide rows from the role that reads a container."""
 
 import hashlib
 import re

@@ -1,8 +1,4 @@
-"""Opens the connection to PostgreSQL for one container's sync, and the exported snapshot that Spark's readers share.
-
-Belongs here: the lifetime of the connection and of the snapshot. Does not belong: queries about rows (``reader``), other transactions
-(``transactions``), and Spark (``extract``).
-"""
+"""Opens the connection to PostgreSQL for one container's sync, and the exported snapshot that Spark's readers share."""
 
 import contextlib
 from collections.abc import Callable, Iterator

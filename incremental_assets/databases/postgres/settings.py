@@ -1,8 +1,5 @@
 """The settings of PostgreSQL on which a read depends: what each of our transactions begins with, whatever server or role have set.
 
-Belongs here: one list of all such settings, with the values that we need. Does not belong: the limits of a snapshot, which differ from
-datastore to datastore (``watch``).
-
 They are set by ``set local``, for one transaction, as a connection pooler hands sessions on to the application. What PostgreSQL sends as
 text, and what it makes of our literals, then is the same for every role. Settings that only cost time or order rows otherwise are left
 out, and so are those by which an application says what it means (``lc_monetary``, ``default_text_search_config``).

@@ -1,7 +1,4 @@
-"""Implements the protocols of a source (``databases.source``) for PostgreSQL.
-
-Belongs here: passing each question on to the module that answers it. Does not belong: any query (``reader``, ``extract``, ``infinite``).
-"""
+"""Implements the protocols of a source (``databases.source``) for PostgreSQL."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

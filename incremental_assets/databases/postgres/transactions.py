@@ -1,8 +1,6 @@
 """Finds the sessions and transactions in the source that may still commit rows below the highest identifier that was read.
 
-Belongs here: querying PostgreSQL for them, waiting for them to end, and naming them. Does not belong: what they mean for the watermark
-(``core.watermark``). The queries are run outside of a transaction, because inside of one PostgreSQL keeps showing the activity that the
-first query saw.
+The queries are run outside of a transaction, because inside of one PostgreSQL keeps showing the activity that the first query saw.
 """
 
 import time

@@ -1,8 +1,5 @@
 """Defines how each PostgreSQL type is carried into the lake without changing a value.
 
-Belongs here: for each column, the SQL that sends its values, the Spark type in which they are read, and the expression that decodes them.
-Does not belong: the schema evolution of an existing table (``core.schema``).
-
 Dates and times are sent as exact integers (days or microseconds since 1970). JDBC's classes for them know two calendars, the JVM's time
 zone and no infinity, and values read through them have been shifted or truncated. Values of types that Spark does not have exactly are sent
 as PostgreSQL's own text.

@@ -1,8 +1,4 @@
-"""Connects to a SQL Server datastore through python-tds, without ever showing a password.
-
-Belongs here: the URL, connections and their settings, and the messages of failures. Does not belong: queries about data (``reader``,
-``introspect``).
-"""
+"""Connects to a SQL Server datastore through python-tds, without ever showing a password."""
 
 import contextlib
 import socket

@@ -1,7 +1,4 @@
-"""Implements the protocol of a kind of database (``databases.dialect``) for SQL Server.
-
-Belongs here: what SQL Server cannot do for a container, and passing the other questions on. Does not belong: any query.
-"""
+"""Implements the protocol of a kind of database (``databases.dialect``) for SQL Server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
 """The source's side of a comparison with the lake: SQL Server hashes the rows of a snapshot itself.
 
-Belongs here: the canonical text of each type in T-SQL, and the queries over its hashes. Does not belong: the same for the lake
-(``delta.hashed_rows``) and for PostgreSQL (``databases.postgres.hashed_rows``, which describes the text), and the comparison
-(``core.comparison``).
-
 The lake hashes the bytes of UTF-8. SQL Server has collations whose text is UTF-8 since 2019; older versions cannot make these bytes.
 """
 

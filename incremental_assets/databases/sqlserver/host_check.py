@@ -1,8 +1,5 @@
 """Checks that the certificate of a server is for the host that it was asked for, in the place of python-tds' own check.
 
-Belongs here: the names in a certificate. Does not belong: who has signed it (OpenSSL, by the file of authorities), and connecting
-(``connection``).
-
 python-tds 1.17 reads the names by a function that pyOpenSSL has no longer, so that each connection with TLS would fail.
 """
 

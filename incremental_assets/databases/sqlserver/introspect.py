@@ -1,8 +1,4 @@
-"""Reads SQL Server's catalog: tables and views with their columns, keys and indexes, and the span of an identifier.
-
-Belongs here: the queries to the ``sys`` views. Does not belong: which identifier is proposed (``catalog.detect``), or matching the YAML to
-tables (``databases.definition``).
-"""
+"""Reads SQL Server's catalog: tables and views with their columns, keys and indexes, and the span of an identifier."""
 
 import hashlib
 from collections import defaultdict

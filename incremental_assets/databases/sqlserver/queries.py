@@ -1,8 +1,5 @@
 """Builds expressions of T-SQL from typed values, and binds the conditions that are made of them.
 
-Belongs here: quoting names, literals, and values of partitions. Does not belong: the conditions themselves (``databases.text_predicates``),
-how a type is sent (``types``), and running queries (``reader``).
-
 All SQL text of this package is made of the functions here: names are quoted by ``quoted``, values are literals of typed integers or the
 hexadecimal digits of their bytes. The only free text is the ``where:`` of the YAML, whose author could run any SQL anyway.
 """

@@ -1,9 +1,4 @@
-"""Runs the queries of one container's plan and sync: whether anything has changed, the highest identifier, and the rows in the windows.
-
-Belongs here: running them, and reading their results. Does not belong: the statements (``statements``), what follows from the results
-(``core.watermark``, ``databases.plan``), the connection and its snapshot (``session``), open transactions (``transactions``), and the rows
-(``rows``).
-"""
+"""Runs the queries of one container's plan and sync: whether anything has changed, the highest identifier, and the rows in the windows."""
 
 import hashlib
 import json

@@ -1,8 +1,4 @@
-"""Reads the rows of a snapshot of SQL Server as Arrow tables, a bounded number at a time, through the connection that holds it.
-
-Belongs here: the reading, and making the lake's values of what the driver gives. Does not belong: which SQL is evaluated for a column
-(``types``), which rows are read (``databases.plan``), and where they go (``databases.one_reader``).
-"""
+"""Reads the rows of a snapshot of SQL Server as Arrow tables, a bounded number at a time, through the connection that holds it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

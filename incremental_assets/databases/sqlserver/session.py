@@ -1,8 +1,4 @@
-"""Opens the connection to SQL Server for one container's sync, and holds the snapshot from which its rows are read.
-
-Belongs here: the lifetime of the connection and of the snapshot. Does not belong: queries about rows (``reader``), other transactions
-(``transactions``), and the rows (``rows``).
-"""
+"""Opens the connection to SQL Server for one container's sync, and holds the snapshot from which its rows are read."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Implements the protocols of a source (``databases.source``) for SQL Server.
-
-Belongs here: passing each question on to the module that answers it, and refusing what SQL Server has no answer to. Does not belong: any
-query (``statements``, ``keys``, ``hashed_rows``).
-"""
+"""Implements the protocols of a source (``databases.source``) for SQL Server."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,8 +1,4 @@
-"""The statements about one container's rows, as text: each is one short query of a plan or a sync.
-
-Belongs here: these texts, made of the expressions of ``queries`` and ``types``. Does not belong: running them, and what follows from their
-results (``reader``).
-"""
+"""The statements about one container's rows, as text: each is one short query of a plan or a sync."""
 
 from collections.abc import Sequence
 

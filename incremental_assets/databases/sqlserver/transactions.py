@@ -1,8 +1,5 @@
 """Finds the transactions that are open in SQL Server, and waits for them.
 
-Belongs here: the queries, and which of their answers count. Does not belong: the rule by which open transactions hold the watermark back
-(``core.watermark``), and rowversion identifiers, which need none of it (``reader``).
-
 A session counts while it is in a transaction, and while it executes a request: GETDATE() and IDENTITY make their values while a statement
 runs that may still wait for a lock. It is noted under the name of that transaction or request, so that it is released as soon as it is in
 another one. A distributed transaction without session, which may be in doubt, is noted by its own id.

@@ -1,7 +1,5 @@
 """Defines how each type of SQL Server is carried into the lake: which SQL is evaluated, and what the driver makes of it.
 
-Belongs here: this mapping, and the types that cannot be carried. Does not belong: reading rows (``rows``).
-
 Integers, ``bit``, ``float``, ``real`` and bytes are sent as they are, of which python-tds loses nothing. All other values are sent as
 text: a Python ``datetime`` has no tenth of a microsecond, and a text of a code page is decoded by the server itself.
 """

@@ -1,8 +1,4 @@
-"""Watches a snapshot of SQL Server while it is held, and ends it if it is held too long or blocks somebody for too long.
-
-Belongs here: the checks over a second connection, and ending the snapshot. Does not belong: the thread and the limit of time
-(``databases.snapshot_watch``), opening a snapshot (``session``), and the write that reads from it (``delta``).
-"""
+"""Watches a snapshot of SQL Server while it is held, and ends it if it is held too long or blocks somebody for too long."""
 
 import logging
 from collections.abc import Callable

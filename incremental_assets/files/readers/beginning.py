@@ -1,7 +1,6 @@
 """Parses the first bytes of a file: its first lines, whether it is one JSON value, its Avro schema.
 
-Belongs here: what can be told from the first bytes. Does not belong: what follows from a header (``delimited``). Only the result is kept:
-with many files, the bytes themselves would fill the memory.
+Only the result is kept: with many files, the bytes themselves would fill the memory.
 """
 
 import codecs

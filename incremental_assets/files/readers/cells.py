@@ -1,7 +1,5 @@
 """Converts texts into values: whether a cell's text is a value of a type without loss, and which type the texts of a new column have.
 
-Belongs here: Spark SQL expressions over one cell of text. Does not belong: reading the cells (``delimited``, ``records``).
-
 In all functions ``cell`` is an SQL expression of a text, and ``type_`` a Spark type as ``core.spark_types`` writes it.
 """
 

@@ -1,7 +1,4 @@
-"""Reads Parquet and Avro, whose files carry their types. Files of the same schema are read together.
-
-Belongs here: schemas, and whether a file's types fit those of the table. Does not belong: converting rows (``read``).
-"""
+"""Reads Parquet and Avro, whose files carry their types. Files of the same schema are read together."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

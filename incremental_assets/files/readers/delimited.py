@@ -1,7 +1,5 @@
 """Reads CSV and TSV: the columns of each file's header, whether the file belongs to the container at all, and the cells of its lines.
 
-Belongs here: headers and the parsing of lines. Does not belong: converting a cell's text into a value (``cells``).
-
 Spark reads whole lines, which are then parsed one by one with a mark appended to each: it has to be the last cell. Where a quote is not
 closed, it becomes part of another one. Spark's own CSV source takes such a line for complete and cuts off the rest of the cell. A file that
 turns out to have rows of several lines is read again as a copy in which each row is a line (``quoting``).

@@ -1,7 +1,4 @@
-"""The columns of a table beside those of files that carry their types: whether these fit, and which columns come of both.
-
-Belongs here: that rule, by names and types. Does not belong: how a schema is read (``columnar``, ``local_parquet``), or its values.
-"""
+"""The columns of a table beside those of files that carry their types: whether these fit, and which columns come of both."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

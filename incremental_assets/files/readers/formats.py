@@ -1,8 +1,4 @@
-"""Makes the rows of files of each format: which columns the files bring, and their rows as values of the table's columns.
-
-Belongs here: one class for each kind of format, and what they share. Does not belong: parsing lines (``delimited``, ``records``), schemas
-(``columnar``), when a text is a value of a type (``cells``), or reading again without broken files (``read``).
-"""
+"""Makes the rows of files of each format: which columns the files bring, and their rows as values of the table's columns."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,5 @@
 """Splits JSON into records, and each record into its values: their texts as they stand in the file, and of which kind they are.
 
-Belongs here: what is JSON by its standard (RFC 8259), and which types the text of a number fits. Does not belong: JSON that only Spark's
-options allow (``records``), the type of a column (``json_types``), or where the texts come from (``local_json``, ``records``).
-
 This module is also executed by Spark's Python workers, on machines where this project need not be installed: it is sent there as it is
 (pickled by value), so it imports only the standard library and pyarrow.
 

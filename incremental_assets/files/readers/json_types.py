@@ -1,7 +1,5 @@
 """Finds the type of a new column of JSON, by what is known of the values of its key.
 
-Belongs here: that rule. Does not belong: the kinds of single values (``json_texts``), or how an older column widens (``core.ladder``).
-
 A column of numbers gets the first of these types that represents all of them exactly: ``bigint``, ``double``, a ``decimal`` as the ladder
 makes it of a bigint, text. A column of strings is text: unlike CSV, JSON says what is a number. Nested values stay text, so that no nested
 field is ever lost.

@@ -1,9 +1,5 @@
 """Reads CSV and TSV in this process, and writes the rows into Parquet files of their own: several times as fast as by asking Spark.
 
-Belongs here: for which files that is done, reading them in blocks by several threads, and the types of new columns. Does not belong:
-splitting lines (``local_lines``), values (``local_values``), Spark's reading of the lines that are doubtful here (``read``), or the commit
-(``delta``).
-
 Each file is read once, as long as the types that its beginning suggests for new columns fit all that follows; otherwise twice more. A line
 whose meaning is not sure is kept aside for Spark, which has the last word on every line. If there are many of them, or anything else is not
 sure, nothing that was read here counts, and Spark reads all files.

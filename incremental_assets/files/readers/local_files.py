@@ -1,8 +1,4 @@
-"""What the readers of this process are given, and what their rows look like whatever the format.
-
-Belongs here: the files of one read, and the schema of its rows. Does not belong: reading (``local``, ``local_json``, ``local_parquet``),
-and when files are read here (``files.local_read``).
-"""
+"""What the readers of this process are given, and what their rows look like whatever the format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

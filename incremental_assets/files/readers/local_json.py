@@ -1,9 +1,5 @@
 """Reads JSON in this process, where the files are small enough to be held: mostly, Spark takes longer to plan than this to read them.
 
-Belongs here: for which files that is done, their records as Arrow arrays, and the types of new columns. Does not belong: splitting texts
-into records (``json_texts``), values (``local_values``), Spark's reading of the records that are doubtful here (``read``), or the commit
-(``delta``).
-
 A record is doubtful if it is no JSON by its standard, if Spark would reject it, or if a value is not surely one of its column's type.
 """
 

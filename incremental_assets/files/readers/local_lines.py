@@ -1,8 +1,5 @@
 """Splits lines of CSV into cells in this process: all lines of which it is sure that Spark splits them in the same way.
 
-Belongs here: blocks of lines, and their cells as texts. Does not belong: reading files into blocks (``local``), and values
-(``local_values``).
-
 Of all others, Spark decides: those with a quote in an unusual place, with another number of cells, with bytes that are not UTF-8, with
 control characters. So there is one reader that decides what an odd line means. Lines have marks in place of their ends within quotes
 (``quoting``), and cells the ends again.

@@ -1,8 +1,5 @@
 """Reads small Parquet files in this process: Spark takes longer to open each of them than this takes to read it.
 
-Belongs here: for which files that is done, and their rows with the columns of the table. Does not belong: types and values
-(``parquet_types``, ``parquet_copy``), whether columns fit (``file_columns``), or the commit (``delta``).
-
 A file has no doubtful rows: where a value is not surely the one that Spark reads, Spark reads all files.
 """
 

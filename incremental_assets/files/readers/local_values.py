@@ -1,9 +1,6 @@
 """Converts texts into values in this process: of each type only the plain forms, of which it is sure that Spark reads them as the same
 value.
 
-Belongs here: these forms, and the types that the texts of a new column may have. Does not belong: the texts that have another form, of
-which Spark decides (``cells``), or splitting lines into texts (``local_lines``).
-
 The texts are Arrow arrays of strings in which an empty cell is NULL.
 """
 

@@ -1,8 +1,4 @@
-"""Measures whether a file keeps to the limits of stored size, unpacked size and line length, without keeping any of its content.
-
-Belongs here: counting bytes. Does not belong: counting columns and keys, which the readers do where they find them, or refusing the file
-(``read``).
-"""
+"""Measures whether a file keeps to the limits of stored size, unpacked size and line length, without keeping any of its content."""
 
 from collections.abc import Iterable
 from typing import IO

@@ -1,7 +1,4 @@
-"""Knows the names of options: which have an effect here, which are Spark's and have none, and which do not exist.
-
-Belongs here: names, and what to say of each. Does not belong: what an option does (``reading``, and the readers of each format).
-"""
+"""Knows the names of options: which have an effect here, which are Spark's and have none, and which do not exist."""
 
 import re
 from collections.abc import Iterable, Mapping

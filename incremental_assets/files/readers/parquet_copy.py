@@ -1,8 +1,5 @@
 """Reads Parquet files that Spark does not read, by pyarrow, for copies that it reads: with the nearest exact type, else as text.
 
-Belongs here: types and encodings that Spark does not know, and the values of the copy. Does not belong: where the copies are (``staging``),
-and what becomes of the columns in the table (``columnar``).
-
 All other columns of a copy have the types by which Spark would have read them from the file itself.
 """
 

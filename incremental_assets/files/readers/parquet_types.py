@@ -1,8 +1,4 @@
-"""The types of Parquet columns that are read in this process: those of which it is sure that Spark reads the same values.
-
-Belongs here: which type a column of a file has for Spark, and its values as those of the table's type. Does not belong: reading files
-(``local_parquet``), and the values of types that Spark does not read (``parquet_copy``).
-"""
+"""The types of Parquet columns that are read in this process: those of which it is sure that Spark reads the same values."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,5 @@
 """The columns that the folders of a path name (``year=2026/month=01``): their types, and their values for the rows of each file.
 
-Belongs here: what such a column is, beside those that the files themselves bring. Does not belong: which folders name columns
-(``core.files.path_columns``), and when a text is a value of a type (``cells``).
-
 Their texts are those of cells of CSV, and get their types by the same rules. A table that was loaded without them stays without them.
 """
 

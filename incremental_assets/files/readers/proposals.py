@@ -1,8 +1,4 @@
-"""Proposes options for reading a file of CSV, by its first lines.
-
-Belongs here: what first lines show, in words. Does not belong: the options themselves (``options``), or which files are looked at
-(``files.folder_catalog``).
-"""
+"""Proposes options for reading a file of CSV, by its first lines."""
 
 import re
 from collections.abc import Iterator, Sequence

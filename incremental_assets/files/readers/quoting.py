@@ -1,8 +1,5 @@
 """Finds the ends of lines that lie within quoted cells of CSV (RFC 4180), and replaces them by marks: then each line is a whole row.
 
-Belongs here: quotes, marks, and when the quotes of a line have a usual form. Does not belong: splitting a line into cells
-(``local_lines``, ``delimited``).
-
 Both readers go by lines: Spark, so that many tasks read a file, and this process, so that it reads in blocks. The marks are characters that
 Unicode keeps free for the use within a program; cells and rejected lines get the original ones back.
 """

@@ -1,8 +1,4 @@
-"""Reads a set of files as Spark DataFrames: the good rows typed, and the rejected rows with file, line and reason.
-
-Belongs here: the steps of reading a set of files, and going on without those that are broken. Does not belong: deciding which files are
-read (``core.files``), how the files of a format become rows (``formats``), or writing rows (``delta``).
-"""
+"""Reads a set of files as Spark DataFrames: the good rows typed, and the rejected rows with file, line and reason."""
 
 import contextlib
 import re

@@ -1,7 +1,4 @@
-"""Defines the parameters of reading files: which files, and with which options, types and limits.
-
-Belongs here: these values, and the few names and texts that the readers of all formats share. Does not belong: reading.
-"""
+"""Defines the parameters of reading files: which files, and with which options, types and limits."""
 
 import json
 from collections.abc import Container, Iterable, Mapping

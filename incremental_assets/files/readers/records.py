@@ -1,8 +1,4 @@
-"""Reads JSON and plain text: one record per line, or a whole file that is one JSON array or object.
-
-Belongs here: splitting files into records, and records into cells of text by key. Does not belong: converting a cell's text into a value
-(``cells``).
-"""
+"""Reads JSON and plain text: one record per line, or a whole file that is one JSON array or object."""
 
 import logging
 from collections import Counter, defaultdict

@@ -1,8 +1,5 @@
 """Stages files so that Spark can read them, and maps each row back to its file.
 
-Belongs here: symbolic links with plain names, copies of files that Spark cannot decompress or decode, and the mapping from Spark's name of
-a file to its key. Does not belong: parsing files (``files.readers``).
-
 Spark takes ``*?[]{}`` in a path for a glob pattern and cannot hold some names at all; a link has a name without such characters. It leads
 to a descriptor that this process holds (``/proc/<its id>/fd/<n>``) and not to a path: a path may be replaced by a link to any file before
 Spark opens it. Where there are no such descriptors, as for a server of another user or another machine, Spark reads a copy.

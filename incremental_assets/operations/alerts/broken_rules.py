@@ -1,7 +1,4 @@
-"""Rules that are broken, as problems: one for each container and rule, however many anomalies it has.
-
-Belongs here: the words. Does not belong: the anomalies (``core.anomalies``), and how a row is shown (``core.rules.examples``).
-"""
+"""Rules that are broken, as problems: one for each container and rule, however many anomalies it has."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Problems of a datastore that have one cause become one problem.
 
-Belongs here: which problems have the same cause, and the words of the one that stands for them. Does not belong: what is a problem.
-
 While a source is away, each sync and each tick fails for the same reason, one after the other. Their problem has one key however many of
 them there are, and it is not over as long as one of them has failed for this reason, or most of them are at work.
 """

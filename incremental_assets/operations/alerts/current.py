@@ -1,8 +1,4 @@
-"""All that is wrong now, looked for from outside of Dagster's daemon: what is shown by ``incremental-assets alerts``.
-
-Belongs here: the look of a process that is no sensor, which sees, too, that the daemon is down; ``status`` says that as well. Does not
-belong: what else is a problem (``operations.alerts``), and the output on a terminal (``cli.status``).
-"""
+"""All that is wrong now, looked for from outside of Dagster's daemon: what is shown by ``incremental-assets alerts``."""
 
 import time
 from collections.abc import Sequence

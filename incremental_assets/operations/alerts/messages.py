@@ -1,8 +1,4 @@
-"""Which problems are new to a destination and which are over, and the message about them.
-
-Belongs here: what a destination knows, the comparison, and the text. Does not belong: what is a problem (``problems``), and sending
-(``sensor``).
-"""
+"""Which problems are new to a destination and which are over, and the message about them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

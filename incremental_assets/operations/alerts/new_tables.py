@@ -1,7 +1,4 @@
-"""The tables that runs of the catalog have announced and that are not synced, as problems and as one sentence for ``status``.
-
-Belongs here: the words. Does not belong: which tables these are (``catalog.operation``).
-"""
+"""The tables that runs of the catalog have announced and that are not synced, as problems and as one sentence for ``status``."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The page of Dagster's UI that lists what is open: the newest event of an asset that the sensor of the alerts reports.
 
-Belongs here: the asset, its page, and when an event is reported. Does not belong: what is open (``problems``).
-
 An event is stored when a problem begins or is over, and each hour while one lasts, as the texts have durations. It has no value and no key
 of a row: Dagster deletes events with their run, and these have none.
 """

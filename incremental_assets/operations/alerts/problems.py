@@ -1,9 +1,4 @@
-"""What is wrong with the containers, by the records of ``status``.
-
-Belongs here: which of these is a problem, how bad it is, and the words. Does not belong: anomalies (``broken_rules``), schedules and
-sensors (``ticks``), the log that a source keeps (``replication_slots``), which problems have one cause (``causes``), and which of them are
-new (``messages``).
-"""
+"""What is wrong with the containers, by the records of ``status``."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

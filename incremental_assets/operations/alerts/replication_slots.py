@@ -1,8 +1,5 @@
 """What is wrong with the log that sources keep for the replication slots of ``capture: log``.
 
-Belongs here: which of this is a problem, and the words. Does not belong: asking the source (``databases.postgres.capture``), and the asset
-check ``retained_log``, which the syncs evaluate (``runs.records.retained_log``).
-
 The sources are asked, by one short query for each datastore: a log grows as long as no sync runs, and then no sync records it.
 """
 

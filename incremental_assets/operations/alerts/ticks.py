@@ -1,7 +1,4 @@
-"""What is wrong with the schedules and sensors, by what Dagster's daemon has recorded of their ticks and runs.
-
-Belongs here: which of this is a problem, and the words. Does not belong: the containers (``problems``).
-"""
+"""What is wrong with the schedules and sensors, by what Dagster's daemon has recorded of their ticks and runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

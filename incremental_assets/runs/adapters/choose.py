@@ -1,7 +1,4 @@
-"""Chooses the source adapter of a container.
-
-Belongs here: the choice by the class of the definition; a new kind of source is added here. Does not belong: the adapters themselves.
-"""
+"""Chooses the source adapter of a container."""
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.databases.definition import TableDefinition

@@ -1,8 +1,4 @@
-"""Implements the source adapter of a container of files: its plan, its sync, and the description of its asset.
-
-Belongs here: from which listing a plan is made. Does not belong: the decisions of a plan (``files.plan``), the steps of a sync
-(``files.sync``), or the list of partitions in Dagster (``file_partitions``).
-"""
+"""Implements the source adapter of a container of files: its plan, its sync, and the description of its asset."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

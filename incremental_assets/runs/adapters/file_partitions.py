@@ -1,8 +1,4 @@
-"""Keeps the list of a container's partitions in Dagster in step with its files.
-
-Belongs here: adding partitions that Dagster has lost, and removing those of files that are gone. Does not belong: adding the partitions of
-a run that is launched (``jobs``), or deciding which files are gone (``files.plan``).
-"""
+"""Keeps the list of a container's partitions in Dagster in step with its files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

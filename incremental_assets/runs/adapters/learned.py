@@ -1,7 +1,4 @@
-"""Stores what a plan that skips its sync has found out: which transactions have ended since the last sync, and the watermark that follows.
-
-Belongs here: storing it, without Spark and without a run. Does not belong: finding it out (``databases.plan``).
-"""
+"""Stores what a plan that skips its sync has found out: which transactions have ended since the last sync, and the watermark that follows."""
 
 import dagster as dg
 

@@ -1,7 +1,4 @@
-"""Defines the interface between Dagster and the source of a container: planning a sync, carrying it out, and describing the asset.
-
-Belongs here: the protocols. Does not belong: their implementations (``table_adapter``, ``file_adapter``), or what is the same for both.
-"""
+"""Defines the interface between Dagster and the source of a container: planning a sync, carrying it out, and describing the asset."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol

@@ -1,8 +1,4 @@
-"""Implements the source adapter of a table or view: its plan, its sync, and the description of its asset.
-
-Belongs here: opening one connection for a plan or a sync, and passing on what is read through it. Does not belong: the decisions of a plan
-(``databases.plan``), or the steps of a sync (``databases.sync``).
-"""
+"""Implements the source adapter of a table or view: its plan, its sync, and the description of its asset."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

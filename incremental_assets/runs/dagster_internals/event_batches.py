@@ -1,8 +1,5 @@
 """Writes the events of a run's partitions to Dagster's SQLite databases in batches.
 
-Belongs here: logging evaluations of checks, and materializations of partitions that are not the run's own, as a batch, and the batch
-method that Dagster's SQLite storage lacks. Does not belong: the content of the events.
-
 A run of 1,000 partitions has 2,000 events, and one more for each rule and partition. Dagster's SQLite storage creates an engine and a
 transaction for each of them, twice: that takes 40 ms of processor time each, and minutes for the run. Where ``DAGSTER_EVENT_BATCH_SIZE`` is
 set, Dagster passes such events to its storage in batches. A storage may write a batch at once; the SQLite storage writes its events one by

@@ -1,7 +1,5 @@
 """Reads the newest events of very many assets from Dagster's event log on one connection.
 
-Belongs here: the query, and in which cases it does not apply. Does not belong: which of the events count (``watermarks``).
-
 For each asset, Dagster's own ``fetch_materializations`` and ``fetch_observations`` open four connections to SQLite, and translate each
 query anew: a tick over 1,000 containers spent a third of its time on that.
 """

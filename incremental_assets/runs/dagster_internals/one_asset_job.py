@@ -1,7 +1,5 @@
 """A job over one asset whose definition takes the same time in a large project as in a small one.
 
-Belongs here: how Dagster finds the assets and checks of such a job. Does not belong: the jobs themselves, their names and tags (``jobs``).
-
 Dagster resolves each asset job from the graph of all assets of the code location, and walks through all of them for each job. With a job
 for each asset, the time grows with the square of their number: 1,000 assets take more than half a minute, 10,000 more than an hour.
 """

@@ -1,8 +1,5 @@
 """Spares what Dagster's SQLite storage does anew with each query and with each run.
 
-Belongs here: the files of that storage, as a process of the command line uses them. Does not belong: what is written into them
-(``event_batches`` and Dagster).
-
 Dagster opens a connection for each query and closes it again. Whoever closes the last connection to a file with a write-ahead log writes
 the log back, removes it, and waits several times for the disk (https://www.sqlite.org/wal.html, "Checkpointing"). So this process holds
 one more connection, which does nothing: what is committed is on the disk as before, and is written back at the end. Dagster makes a

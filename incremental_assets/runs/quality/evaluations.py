@@ -1,8 +1,5 @@
 """Logs the results of a scan as Dagster events: an evaluation of each rule and partition, and an observation of the asset.
 
-Belongs here: the conversion of verdicts to events. Does not belong: the definitions of the checks (``asset_checks``), how a verdict is
-reached (``core.rules``).
-
 Partitioned checks are a preview in Dagster. In a run over several partitions, a result that a check yields is stored without a partition,
 and what was planned for each partition stays planned. So the evaluation of each partition is logged by itself, and nothing is yielded.
 Dagster does not enforce `blocking` then, so ``enforce`` does. The characterization tests pin the behaviour of Dagster that this relies on.

@@ -1,8 +1,4 @@
-"""The path of the HTML page with a container's profile.
-
-Belongs here: the path, for the code that writes the page and the code that links to it. Does not belong: the page itself
-(``profiles.page``).
-"""
+"""The path of the HTML page with a container's profile."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,8 +1,4 @@
-"""The request of a scan, and the scan scope that follows from it.
-
-Belongs here: the conversion of a request to a ``ScanScope``, and how far a scan of it moves the scan's own watermark. Does not belong: the
-scan.
-"""
+"""The request of a scan, and the scan scope that follows from it."""
 
 import datetime
 import zoneinfo

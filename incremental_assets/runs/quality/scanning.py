@@ -1,8 +1,5 @@
 """One scan of one container: from the request to the records of its results.
 
-Belongs here: the order of the steps, and the numbers that are reported. Does not belong: Dagster's contexts (``asset_checks``) and events
-(``evaluations``), the scan itself (``quality.scan``), where records are stored (``quality.records``).
-
 Nothing of a scan counts before its row of ``scan_operations``, which is written last and carries the watermark. A scan that is killed
 before leaves nothing that counts.
 """

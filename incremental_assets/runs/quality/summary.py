@@ -1,7 +1,4 @@
-"""The summary of a scan in numbers: written as metadata of an event, and read back from it for the command line.
-
-Belongs here: the numbers, and the names of their fields, in one place. Does not belong: the measurements (``scanning``).
-"""
+"""The summary of a scan in numbers: written as metadata of an event, and read back from it for the command line."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

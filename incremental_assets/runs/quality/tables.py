@@ -1,7 +1,4 @@
-"""Verdicts and failed rows as tables of the UI.
-
-Belongs here: the form of the tables. Does not belong: which verdicts and rows there are.
-"""
+"""Verdicts and failed rows as tables of the UI."""
 
 import itertools
 import json

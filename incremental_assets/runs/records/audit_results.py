@@ -1,8 +1,5 @@
 """Records what an audit has found: evaluations of the check ``complete``, and a row in the records of the datastore.
 
-Belongs here: the check, its evaluations, and the record. Does not belong: the comparison (``databases.audit``), or the runs of audits
-(``audit``, ``audit_jobs``).
-
 The check is logged by the run that has compared, and is never executed by itself: it would have to sync first. A run that audits nothing
 logs its last state again (``quality.evaluations.repeat_evaluations``).
 """

@@ -1,9 +1,5 @@
 """Partitions after the newest row that a sync has covered: Dagster gets an event of each, so that they are not *missing* for ever.
 
-Belongs here: finding these partitions, and how their events are distinguished from those of partitions that were written. Does not belong:
-counting their rows and logging the events (``container_output``), and the partitions of a run, which have an event each whether they have
-rows or not.
-
 Dagster calls a partition missing as long as it has no materialization event, and an automation condition such as ``eager()`` waits for the
 missing partitions of an upstream asset. A source may have no row in the newest months of the calendar. A sync that is not a refresh has
 read whatever there is above the lag window, so what the lake has of these partitions, which mostly is nothing, is what the source had.

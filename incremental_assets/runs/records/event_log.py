@@ -1,7 +1,4 @@
-"""Reads from the events of a run what it has written, and how it ended.
-
-Belongs here: reading the events. Does not belong: what a sync or a catalog records in them (``delta.result``, ``catalog_asset``).
-"""
+"""Reads from the events of a run what it has written, and how it ended."""
 
 from collections.abc import Sequence
 

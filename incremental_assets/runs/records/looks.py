@@ -1,8 +1,5 @@
 """Records when the source of each container was last looked at and found covered: one value for each datastore in Dagster's cursor storage.
 
-Belongs here: reading and writing that record. Does not belong: which looks count (``Plan.look``), and the lag that follows from them
-(``core.looks``).
-
 A look that finds nothing to do is no run and no event: of a schedule that ticks each minute, these would be half a million rows a year for
 each container.
 """

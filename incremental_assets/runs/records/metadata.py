@@ -1,7 +1,6 @@
 """Converts the results of a sync to Dagster's metadata, and reads them back from it for the command line.
 
-Belongs here: the conversion in both directions, and the records of ``sync --json``. Does not belong: the measurements, or the names of the
-numbers (``delta.result``). Values that are not known are left out of the metadata.
+Values that are not known are left out of the metadata.
 """
 
 import json

@@ -1,8 +1,5 @@
 """Records operations that have ended, and watermarks that were written, in the tables ``_operations`` of the lake.
 
-Belongs here: when rows are appended, together with others where a command has several, and what becomes of an error. Does not belong: the
-tables (``delta.operation_tables``), and what a run notes of its operations (``delta.run_operations``).
-
 No sync fails because of these tables: a row that cannot be appended is lost, with a warning that says so.
 """
 

@@ -1,8 +1,4 @@
-"""Makes the rows of the tables ``_operations`` from the results of syncs and catalog operations.
-
-Belongs here: a sync, its sweep, the watermark that it has written, and a catalog operation, as rows. Does not belong: scans, profiles and
-audits, which note their own, and appending the rows (``operation_log``).
-"""
+"""Makes the rows of the tables ``_operations`` from the results of syncs and catalog operations."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Records how much of its log a source keeps for a container: evaluations of the check ``retained_log``.
 
-Belongs here: the evaluations. Does not belong: the check (``quality.asset_checks``), or asking the source (``databases.postgres.capture``).
-
 The check is logged by the run that syncs, which asks the source anyway, and needs no Spark. A run that cannot read the log, as the source
 has removed it, logs that before it fails.
 """

@@ -1,7 +1,5 @@
 """The tags of runs that are this product's own: their names, and what they say about a run.
 
-Belongs here: names, and reading tags. Does not belong: which run gets which tags (``jobs``, ``runs.ordinary_run``, ``api``).
-
 Their names begin as Dagster's own do, so that the UI's lists of runs leave them out, as it does Dagster's; the page of a run and GraphQL
 show them, and runs can be filtered by them. Versions before wrote ``incremental_assets/`` in place of that prefix. Such runs, and callers
 who still write such tags, are understood wherever a tag is read from a run.

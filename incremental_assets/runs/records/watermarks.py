@@ -1,8 +1,4 @@
-"""Reads watermarks from Dagster's event log: the record that people, the UI and ``incremental-assets watermarks`` see.
-
-Belongs here: finding them in materializations and observations. Does not belong: which watermark a sync starts from (``databases.plan``,
-``core.watermark``).
-"""
+"""Reads watermarks from Dagster's event log: the record that people, the UI and ``incremental-assets watermarks`` see."""
 
 import datetime
 import itertools

@@ -1,8 +1,5 @@
 """Selects the environment variables that the JVM of the embedded Spark server gets.
 
-Belongs here: the list of the variables that Java, Spark, Hadoop, the connectors of object stores, PostgreSQL's driver and Python functions
-read. Does not belong: the server's settings (``launch``).
-
 No other variable reaches the JVM. Everybody who can run SQL or code on the server can read its environment, and the variables of this
 process include the URLs of datastores with their passwords.
 """

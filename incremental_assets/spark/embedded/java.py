@@ -1,7 +1,4 @@
-"""The command ``python -m incremental_assets.spark.embedded.java install|path``.
-
-Belongs here: its arguments and what it prints. Does not belong: finding a Java (``java_home``), or installing one (``java_install``).
-"""
+"""The command ``python -m incremental_assets.spark.embedded.java install|path``."""
 
 import logging
 import sys

@@ -1,8 +1,4 @@
-"""Finds a Java on this machine that Spark can use.
-
-Belongs here: the search, and the reasons why a Java was rejected. Does not belong: installing a Java into the project's own folder
-(``java_install``), the command that does (``java``), or the command line of the JVM (``launch``).
-"""
+"""Finds a Java on this machine that Spark can use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Prepares the launch of the embedded Spark server's JVM: its JARs, its settings and its command line.
 
-Belongs here: everything that is decided before the JVM runs. Does not belong: starting it, stopping it and finding it (``server``,
-``supervisor``), or sessions (``spark.session``). This module does not import pyspark: the import takes a second, and the supervisor does
-not need it.
+This module does not import pyspark: the import takes a second, and the supervisor does not need it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Builds the JAR whose classes write new versions of Delta tables for Spark, and says by which settings Spark uses them.
 
-Belongs here: the build by the compiler that Spark contains, and the settings. Does not belong: what the classes do (``log_store.scala``).
-
 Delta's own classes look whether there is a version, and then write it. Of two hosts that do so at once, one would replace the commit of the
 other, with its rows (docs/decisions/log-store.md).
 """

@@ -1,7 +1,5 @@
 """The SHA-256 digests of all files that are downloaded for the embedded Spark server.
 
-Belongs here: the digests, and the comparison with them. Does not belong: downloading (``launch``, ``java_install``).
-
 If a mirror, a proxy or a registry delivers another file for the same version, it is detected before any of it runs. Whoever changes a
 version must write the new digests here, and take them from the publisher's own page instead of from a download over the same way.
 """

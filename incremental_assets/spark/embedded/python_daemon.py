@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from, in which the packages that our functions need are imported already.
 
-Belongs here: these imports. Does not belong: what the functions do. Spark starts this module (``spark.python.daemon.module``) in place of
-its own, whose function it runs: a worker that imports pyarrow and the ADBC driver itself begins a second later.
+Spark starts this module (``spark.python.daemon.module``) in place of its own, whose function it runs: a worker that imports pyarrow and the
+ADBC driver itself begins a second later.
 """
 
 import contextlib

@@ -1,8 +1,5 @@
 """The client's side of the embedded Spark Connect server: one server for each state folder, which all commands share.
 
-Belongs here: starting the server without a race between two commands, finding it again, detecting that it is dead, and stopping it. Does
-not belong: the process that owns the JVM (``supervisor``), the settings of the JVM (``launch``), or sessions (``spark.session``).
-
 A small supervisor process owns the JVM, and ends if nobody uses the server. Locks show which processes are alive, because the kernel
 releases a lock however its process dies. Process ids do not show it, because they are used again.
 

@@ -1,8 +1,6 @@
 """The process that owns the JVM of the embedded Spark server: ``python -m incremental_assets.spark.embedded.supervisor STATE_FOLDER``.
 
-Belongs here: what happens while the server runs, that is publishing its address, ending it if nobody uses it, and never leaving a JVM
-behind. Does not belong: what a client does (``server``), or what is decided before the JVM runs (``launch``). Commands start this process
-through ``server`` and do not import it. It imports few modules, because it stays in memory.
+Commands start this process through ``server`` and do not import it. It imports few modules, because it stays in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Implements the protocol of a source's log (``databases.change_log``) for PostgreSQL.
-
-Belongs here: the order of the questions that one answer needs. Does not belong: the questions themselves (``slot``, ``log``, ``lookup``).
-"""
+"""Implements the protocol of a source's log (``databases.change_log``) for PostgreSQL."""
 
 import contextlib
 import time

@@ -1,7 +1,4 @@
-"""Collects the keys of the rows that the log says have changed, each once, in bounded memory.
-
-Belongs here: this collection. Does not belong: where the keys come from (``log``), and the rows (``lookup``).
-"""
+"""Collects the keys of the rows that the log says have changed, each once, in bounded memory."""
 
 import json
 import sqlite3

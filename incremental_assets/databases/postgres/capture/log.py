@@ -1,8 +1,5 @@
 """Reads the keys of changed rows from a replication slot.
 
-Belongs here: peeking the slot, and what its messages mean for one container. Does not belong: the format of the messages (``pgoutput``),
-the rows that the keys belong to (``lookup``), and set-up (``slot``).
-
 A look changes nothing: the slot stays where it is until it is advanced, which is after the commit. So a look can be repeated, by the same
 sync after it was killed, or by another container that uses the slot.
 """

@@ -1,8 +1,5 @@
 """Reads the rows with given keys from a snapshot, and the keys themselves as the lake has them.
 
-Belongs here: these two queries. Does not belong: which keys are asked for (``log``), and how columns are read (``arrow_columns``,
-``types``).
-
 The keys are texts, as PostgreSQL's log has them, and PostgreSQL itself makes values of them again. All values then go through the same
 expressions as those of every other read.
 """

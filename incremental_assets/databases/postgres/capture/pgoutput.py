@@ -1,7 +1,5 @@
 """Parses the messages of PostgreSQL's output plugin ``pgoutput``, as far as a change of a row names its key.
 
-Belongs here: bytes to values. Does not belong: reading a slot, or what a message means for a container (``log``).
-
 The format is that of protocol version 1, https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html: transactions are
 sent whole, in the order of their commits, and values as text.
 """

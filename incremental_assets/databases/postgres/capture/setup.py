@@ -1,8 +1,4 @@
-"""Sets capture up in a database, says how it stands, and takes it away again.
-
-Belongs here: the steps, each with the SQL for an administrator where the role may not take it. Does not belong: the checks of one container
-(``slot``), and reading changes (``log``).
-"""
+"""Sets capture up in a database, says how it stands, and takes it away again."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

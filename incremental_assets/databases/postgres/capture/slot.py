@@ -1,7 +1,4 @@
-"""Asks for the replication slot and the publication of a datastore, makes them, and says what is wrong with them.
-
-Belongs here: these questions, and the SQL that sets capture up. Does not belong: reading the changes (``log``).
-"""
+"""Asks for the replication slot and the publication of a datastore, makes them, and says what is wrong with them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Gives one sync at a time the replication slot, which has one reader.
-
-Belongs here: the transaction in which a slot is read or moved, and waiting for it. Does not belong: what is asked in it (``log``,
-``change_log``).
-"""
+"""Gives one sync at a time the replication slot, which has one reader."""
 
 import contextlib
 import logging
