@@ -14,7 +14,9 @@ import pytest
 import incremental_assets
 
 PACKAGE = Path(incremental_assets.__file__).parent
-CHECKED = ("core/rules", "delta", "quality", "databases", "files", "dagster", "spark/session.py")
+CHECKED = (
+    "core/rules", "delta", "quality", "profiles", "databases", "files", "project", "runs", "operations", "dagster", "spark/session.py"
+)  # fmt: skip
 KEYWORDS = re.compile(
     r"\b(SELECT|FROM|WHERE|AND|OR|AS|IN|IS|NOT|NULL|BETWEEN|CASE|WHEN|THEN|ELSE|END|ALTER|CREATE|TABLE|MERGE|VALUES|COMMENT|DESCRIBE|OPTIMIZE"
     r"|VACUUM|RESTORE|PARTITION BY|ORDER BY|FILTER|RLIKE|LIKE|GROUP BY|SET)\b|\b(cast|try_cast|select|from|where)\b.*\b(as|from|where)\b"

@@ -19,7 +19,6 @@ import pytest
 from assets_tests.dagster.test_alerts import ALL, NOTHING, Hook, found, hook
 from assets_tests.harness import Folder, Project
 from incremental_assets.core.anomalies import State
-from incremental_assets.dagster import alerts_sensor as sensor
 from incremental_assets.dagster.alerts_sensor import tick
 from incremental_assets.dagster.components.alerts import Alerts
 from incremental_assets.operations.alerts.current import CurrentProblem
@@ -99,7 +98,7 @@ def test_a_sync_that_a_blocking_rule_has_failed_is_the_problem_of_the_rule(shop:
         (problem,) = look(instance, chosen, Limits(lag_seconds=-1), NOTHING).problems.values()
         said = "between_seats (blocking: the sync has written its rows, and what is downstream has not run): 2 rows"
         assert problem.text == f"shop/flights: {said}, in 2026-01-01"
-        monkeypatch.setattr(sensor, "open_anomalies", lambda _: [])
+        monkeypatch.setattr("incremental_assets.operations.alerts.look.open_anomalies", lambda _: [])
         (problem,) = look(instance, chosen, Limits(lag_seconds=-1), NOTHING).problems.values()
     assert problem.text.startswith("shop/flights: the last sync has failed: blocking rules are broken: between_seats in 2026-01-01.")
 

@@ -1,4 +1,6 @@
-"""The warnings that a plan gives: what the source's server cannot promise, which index is missing, and what was renamed or cut otherwise."""
+"""The warnings that a plan gives: what the source's server cannot promise, which index is missing, and what was renamed or
+cut otherwise.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What syncs do where the source's table may be another one than before, under its name: dropped and created anew, or renamed into place."""
+"""What syncs do where the source's table may be another one than before, under its name: dropped and created anew, or
+renamed into place.
+"""
 
 from collections.abc import Mapping
 from typing import Any

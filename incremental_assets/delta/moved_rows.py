@@ -1,4 +1,6 @@
-"""Follows the rows of an append that have left its windows: rows of the lake that the read did not return, and that the source still has."""
+"""Follows the rows of an append that have left its windows: rows of the lake that the read did not return, and that the
+source still has.
+"""
 
 import functools
 from typing import TYPE_CHECKING

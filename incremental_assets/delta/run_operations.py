@@ -1,4 +1,6 @@
-"""Collects what one run has to record of its operations: those that have ended, those that have not, and the watermarks that were written."""
+"""Collects what one run has to record of its operations: those that have ended, those that have not, and the watermarks
+that were written.
+"""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""``incremental-assets dev``: the Dagster UI and daemon of a project, with a Spark server that is started with them and stopped with them."""
+"""``incremental-assets dev``: the Dagster UI and daemon of a project, with a Spark server that is started with them and
+stopped with them.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""Reads the rows of an exported snapshot into files of a Delta table: by tasks of Spark or by threads, each with a connection of its own."""
+"""Reads the rows of an exported snapshot into files of a Delta table: by tasks of Spark or by threads, each with a
+connection of its own.
+"""
 
 import os
 from collections.abc import Callable, Sequence

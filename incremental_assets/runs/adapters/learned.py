@@ -1,4 +1,6 @@
-"""Stores what a plan that skips its sync has found out: which transactions have ended since the last sync, and the watermark that follows."""
+"""Stores what a plan that skips its sync has found out: which transactions have ended since the last sync, and the
+watermark that follows.
+"""
 
 import dagster as dg
 
