@@ -36,7 +36,7 @@ STAGES: dict[str, tuple[Any, str]] = {
 def days(project: MakeProject) -> Project:
     shop = project(
         incremental=["public.days:day:date", "public.notes:day:date!upsert"],
-        containers={name: {"partition_by": "month"} for name in ("days", "notes")},
+        containers={"days": {"partition_by": "month"}, "notes": {"partition_by": "month", "deletes": "keep"}},
     )
     for name in ("days", "notes"):
         shop.execute(f"""create table {name} (id int primary key, day date);

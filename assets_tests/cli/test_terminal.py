@@ -190,12 +190,12 @@ LARGE = {
 }  # fmt: skip
 
 
-def test_advice_is_printed_where_reasons_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_add_prints_a_line_for_each_table_and_catalog_what_has_become_large(capsys: pytest.CaptureFixture[str]) -> None:
     """The first thing that a new user sees is a line for each table; entries and reasons are in the YAML that `add` has written."""
-    print_catalog("rental", [LARGE])
+    print_catalog("rental", [LARGE], is_first=True)
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 3 and not shown.err, shown
-    print_catalog("rental", [LARGE], explain=True)
+    print_catalog("rental", [LARGE])
     assert "this reads only what is new: {table: public.maintenance_events_archive}" in capsys.readouterr().err
 
 

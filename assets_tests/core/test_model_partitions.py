@@ -244,7 +244,7 @@ def test_an_unknown_integer_key_is_refused_with_the_keys_that_exist(key: str) ->
     """Otherwise a mistyped key refreshes another partition than the one that was meant."""
     with pytest.raises(ConfigurationError) as caught:
         IntegerPartitions(1000, (0, 1000, 2000)).window_of(key)
-    assert str(caught.value) == f"there is no partition {key!r}; the keys are lower bounds of 1000 values, from 0 to 2000."
+    assert str(caught.value) == f"there is no partition {key!r}; the keys are lower bounds of 1,000 values each, from 0 to 2000."
     with pytest.raises(ConfigurationError, match="none yet"):
         IntegerPartitions(1000).window_of(key)
 

@@ -154,7 +154,7 @@ def test_what_a_look_finds_changed_below_an_append_is_said_until_it_is_mended(pr
     shop.execute("create table t (id int primary key, v text); insert into t select i, 'old' from generate_series(1, 100) i")
     shop.sync()
     shop.execute("update t set v = 'new' where id = 7")
-    said = "up to 1 rows of the source were updated or deleted below what append reads again"
+    said = "up to 1 row of the source was updated or deleted below what append reads again"
     with shop.instance() as instance:
         runs = len(instance.get_runs())
         assert not tick(shop).run_requests and len(instance.get_runs()) == runs

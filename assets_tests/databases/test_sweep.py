@@ -98,7 +98,7 @@ def test_a_sweep_that_would_delete_too_much_is_refused_and_the_new_rows_are_ther
     shop.execute("delete from orders where id <= 101; insert into orders values (2001, '2026-04-01', 'new')")
     line = shop.one("orders", sweep=True)
     assert (line["status"], line["rows_inserted"], line["rows_deleted"]) == ("warning", 1, 0), line
-    assert "the source does not have 101 of the 2,001 keys of the lake, and max_deleted_share permits 100" in line["message"]
+    assert "the source does not have 101 of 2,001 keys of the lake, and max_deleted_share permits 100" in line["message"]
     assert "incremental-assets sync shop/orders --sweep --allow-empty" in line["message"]
     assert shop.one("orders")["status"] == "skipped", "it is not tried again before it is due"
     assert shop.one("orders", sweep=True, allow_empty=True)["rows_deleted"] == 101

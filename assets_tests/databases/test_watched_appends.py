@@ -142,7 +142,7 @@ def test_deleted_rows_that_were_removed_once_are_said_no_more(state: Project, wa
         assert state.one("t", mode=Mode.REFRESH)["rows_deleted"] == 2
     assert state.one("t")["status"] == "skipped"
     state.execute("delete from t where id = 50")
-    assert "up to 1 rows" in state.one("t")["message"]
+    assert "up to 1 row of" in state.one("t")["message"]
 
 
 def test_deletions_that_a_sync_has_found_are_not_said(project: MakeProject) -> None:

@@ -130,6 +130,9 @@ def print_catalog(datastore: str, records: list[dict[str, Any]], *, explain: boo
     for record in records:
         if record["not_synced"]:
             say(f"{record['container']} is {record['not_synced']}. {_how_to_sync(record)}")
+    for record in [] if is_first else records:  # `add` has written the proposals into its comments
+        if record["proposal"] and record["proposal"]["outgrown"]:
+            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
     if explain:
         _print_explained(records)
 
@@ -173,9 +176,6 @@ def _print_explained(records: list[dict[str, Any]]) -> None:
     """Print all that a catalog knows of its containers."""
     details = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
     print_table("details", [record for record in records if record["status"] != "pruned"], details, whole=True)
-    for record in records:
-        if record["proposal"] and record["proposal"]["outgrown"]:
-            say(f"{record['container']} is large and synced whole; this reads only what is new: {record['proposal']['entry']}")
     unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
     if unproved:
         print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))
