@@ -184,7 +184,8 @@ def test_a_command_says_each_warning_once(project: MakeProject, capsys: pytest.C
 
 
 LARGE = {
-    "columns": [], **dict.fromkeys(("identifier", "partition_by", "trouble", "missing_since", "not_synced", "change", "glob", "safety_lag_is_auto")),
+    "columns": [],
+    **dict.fromkeys(("identifier", "partition_by", "trouble", "missing_since", "not_synced", "change", "glob", "safety_lag_is_auto")),
     "container": ARCHIVE, "status": "present", "strategy": "snapshot", "row_security": "refuse", "left_out": [],
     "proposal": {"outgrown": True, "entry": "{table: public.maintenance_events_archive}", "why": ["an index leads with at"]},
 }  # fmt: skip
