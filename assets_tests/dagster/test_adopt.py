@@ -109,7 +109,7 @@ def test_a_renamed_datastore_with_another_database_is_adopted_only_with_the_same
 def kill(shop: Project, step: str, *arguments: str) -> int:
     """Runs the command line in a process that kills itself at the first call of ``step``, a function or method of ``operations.adopt``."""
     program = (
-        "import os, signal, sys; from incremental_assets.dagster import adopt; from incremental_assets.quality.records import Records;"
+        "import os, signal, sys; from incremental_assets.operations import adopt; from incremental_assets.quality.records import Records;"
         f"setattr({step.rpartition('.')[0]}, {step.rpartition('.')[2]!r}, lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL));"
         "from incremental_assets.cli import main; main()"
     )
