@@ -66,19 +66,19 @@ def modules() -> list[Module]:
 def floors(found: Sequence[Module], folder: str) -> int:
     """How many files or folders of a folder stand above one another, each importing one below it; a folder in it counts as one."""
 
-    def room(name: str) -> str | None:
+    def entry(name: str) -> str | None:
         parts = name.removeprefix(f"{folder}.").split(".")
         return parts[0] if name.startswith(f"{folder}.") else None
 
     names = {one.name for one in found}
     below: dict[str, set[str]] = {}
     for module in found:
-        here = room(module.name)
+        here = entry(module.name)
         if here is None:
             continue
         for one in module.imports():
             target = one.removeprefix("incremental_assets.")
-            there = room(target if target in names else target.rpartition(".")[0])
+            there = entry(target if target in names else target.rpartition(".")[0])
             if there is not None and there != here:
                 below.setdefault(here, set()).add(there)
     heights: dict[str, int] = {}

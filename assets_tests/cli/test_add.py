@@ -224,21 +224,25 @@ def test_what_cannot_be_added_is_refused_before_anything_is_written(
     assert not (tmp_path / "lake" / ".env").exists()
 
 
+def _added(run: Run, shop: str, schema: str, *tables: sql.SQL) -> str:
+    """What `add` says of a new schema with these tables."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
+        for table in tables:
+            connection.execute(table)
+    run("init", "lake")
+    return run("add", shop, "--project", "lake", "--name", "shop", "--schema", schema)
+
+
 def test_a_schema_without_tables_is_named_as_the_reason_that_nothing_is_synced(run: Run, shop: str) -> None:
     """A user whose tables are in another schema would go on to a sync that does nothing, and says nothing."""
-    with psycopg.connect(shop, autocommit=True) as connection:
-        connection.execute("create schema if not exists bare")
-    run("init", "lake")
-    said = run("add", shop, "--project", "lake", "--name", "shop", "--schema", "bare")
+    said = _added(run, shop, "bare")
     assert "no table was found" in said and "--schema NAME" in said, said
 
 
 def test_a_column_for_which_only_spark_reads_the_table_is_named_before_that_is_made(run: Run, shop: str) -> None:
     """A first sync of minutes would make a table in which pandas finds no values, and the next one would be one to remember."""
-    with psycopg.connect(shop, autocommit=True) as connection:
-        connection.execute('create schema named; create table named.t (id int primary key, "first name" text, plain text)')
-    run("init", "lake")
-    said = run("add", shop, "--project", "lake", "--name", "shop", "--schema", "named")
+    said = _added(run, shop, "named", sql.SQL('create table named.t (id int primary key, "first name" text, plain text)'))
     assert "shop/t: names of columns have a blank, or one of ,;{}()= (first name)" in said and "exclude_columns" in said, said
     assert "names of columns" not in run("catalog", "--project", "lake"), "it is said once"
 

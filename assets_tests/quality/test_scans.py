@@ -278,7 +278,7 @@ def test_a_container_without_identifier_is_refused_an_incremental_scan(project: 
 
 
 def test_an_incremental_scan_of_a_datastore_leaves_out_what_has_no_identifier(project: MakeProject) -> None:
-    """One small table that is synced whole would otherwise keep all others from being looked at. Who names it is told why it is not."""
+    """One small table that is synced whole would otherwise keep all others from being looked at. Who names it learns why it is not."""
     made = project(incremental=["public.orders:id:integer"])
     made.execute("create table orders (id int primary key); create table region (id int primary key)")
     made.write()

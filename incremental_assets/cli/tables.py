@@ -1,4 +1,4 @@
-"""Records as a table that fits a terminal: which columns have room, and what of them may be cut."""
+"""Records as a table that fits a terminal: which columns fit, and what of them may be cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SENTENCES = frozenset({"message", "why", "fields", "trouble", "safety_lag_reason
 
 @dataclass(frozen=True)
 class Records:
-    """Records that are printed as a table with a line for each, in as many columns as the terminal has room for.
+    """Records that are printed as a table with a line for each, in as many columns as the terminal is wide enough for.
 
     A name that is broken or cut cannot be copied: only sentences go on in the next line, and only the column ``cut`` ends in an ellipsis.
     ``rows``: the cells of each record, as texts.
@@ -36,7 +36,7 @@ class Records:
             yield Segment(f"{self.title}: there is nothing to show.\n")
             return
         yield Segment(f"{self.title}\n", Style(italic=True))
-        shown = self._with_room(options.max_width)
+        shown = self._fitting(options.max_width)
         if shown is None:
             # Segments are printed as they are: the terminal breaks a long line, and it is copied as one.
             for row in self.rows:
@@ -64,11 +64,11 @@ class Records:
             return min(LEAST_SENTENCE if width >= USUAL_WIDTH else LEAST_CUT, self._width(column))
         return self._width(column)
 
-    def _with_room(self, width: int) -> tuple[str, ...] | None:
-        """The columns that are shown, sentences last; None: there is no room for a table. Those without a value are the least important."""
+    def _fitting(self, width: int) -> tuple[str, ...] | None:
+        """The columns that are shown, sentences last; None: not even two of them fit. Those without a value are the least important."""
 
         def fits(columns: Sequence[str]) -> bool:
-            # What is less important than the column that is cut takes no room from it.
+            # What is less important than the column that is cut takes no width from it.
             widths = [self._width(one) if one == self.cut != columns[-1] else self._least_width(one, width) for one in columns]
             return sum(widths) + len(widths) - 1 <= width
 

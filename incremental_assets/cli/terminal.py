@@ -70,7 +70,7 @@ def as_table(
     title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, cut: str | None = None, whole: bool = False
 ) -> Records:
     """The records as a table that is not printed yet. ``columns``: the most important ones first, as the last ones are left out where a
-    terminal is narrow. ``cut``: a column whose texts end where the line does. ``whole``: none is left out, and where they have no room each
+    terminal is narrow. ``cut``: a column whose texts end where the line does. ``whole``: none is left out, and where they do not fit, each
     value has a line of its own."""
     rows = [tuple(_cell(column, record.get(column)) for column in columns) for record in records]
     return Records(on_one_line(title), columns, rows, cut, whole)

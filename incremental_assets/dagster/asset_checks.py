@@ -64,7 +64,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
     """The asset checks of the container, which one op carries out together.
 
     It is empty where the container has no rules, is not audited regularly, and does not follow the log of its source. The op logs its
-    evaluations and yields nothing (see ``quality.evaluations``). Audits evaluate their check themselves, and syncs that of the log.
+    evaluations and yields nothing (see ``runs.quality.evaluations``). Audits evaluate their check themselves, and syncs that of the log.
     """
     container = definition.container
     specs = [_spec(definition, rule) for rule in container.options.checks]

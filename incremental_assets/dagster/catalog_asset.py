@@ -9,7 +9,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.project.catalogued import CataloguedComponent
 from incremental_assets.project.folders import current_project
-from incremental_assets.runs.catalog_run import FIRST_AGAIN_SECONDS, _asset_and_job, job_name
+from incremental_assets.runs.catalog_run import FIRST_AGAIN_SECONDS, asset_and_job, job_name
 from incremental_assets.runs.records.run_tags import PREFIX, STARTED_BY_TAG
 
 
@@ -19,7 +19,7 @@ def catalog_definitions(component: CataloguedComponent, settings: Settings, know
     ``known``: the containers of the stored catalog. None means that the datastore was never catalogued; then there is also a sensor, which
     runs the operation for the first time.
     """
-    asset, job = _asset_and_job(component, settings, known or [], lambda _: None)
+    asset, job = asset_and_job(component, settings, known or [], lambda _: None)
     schedules = [_schedule(settings, job)] if settings.catalog.schedule else []
     return dg.Definitions(
         assets=[asset], jobs=[job], schedules=schedules, sensors=[_first(component, settings, job)] if known is None else []

@@ -1,4 +1,4 @@
-"""What the jobs over all containers of a datastore have in common: how they report, and the schedules of the YAML that start them."""
+"""The job of one container, and what the jobs over all containers of a datastore have in common: their reports, and their schedules."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -17,7 +17,7 @@ from incremental_assets.core.errors import SyncError
 from incremental_assets.core.shown_text import counted
 from incremental_assets.project.folders import current_project, location_name
 from incremental_assets.runs.adapters.choose import adapter_of
-from incremental_assets.runs.automation import _of_container, _of_datastore, next_tick, schedules_of
+from incremental_assets.runs.automation import container_schedule_name, datastore_schedule_name, next_tick, schedules_of
 from incremental_assets.runs.due import LookedUp, NotDue, at_work, launch_if_due
 from incremental_assets.runs.launch import (
     RANGE_START,
@@ -38,7 +38,7 @@ Requests = Iterator[dg.RunRequest | dg.SkipReason]
 def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
     """The schedule of one container. It is switched on by default. A tick with nothing to do is skipped, with the reason."""
     name, label = job_name(definition), definition.container.label
-    return _schedule(_of_container(definition), name, [definition], cron, f"Syncs {label} when something has changed.")
+    return _schedule(container_schedule_name(definition), name, [definition], cron, f"Syncs {label} when something has changed.")
 
 
 def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
@@ -47,7 +47,7 @@ def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefini
     A tick requests runs of those containers that have something to do.
     """
     return _schedule(
-        _of_datastore(settings),
+        datastore_schedule_name(settings),
         IMPLICIT_ASSET_JOB_NAME,  # the only asset job of Dagster whose assets may have different partitions definitions
         definitions,
         cron,

@@ -42,8 +42,6 @@ from incremental_assets.runs.ordinary_run import command_line_instance
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 URL_VARIABLE, LANDING_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL", "INCREMENTAL_ASSETS_DEMO_LANDING"
-PACKAGED = Path("incremental_assets") / "defs" / "demo"
-"""What this repository has, and no other project."""
 OWN_PROJECT = Path(".demo") / "project"
 LAND_SECONDS = 180
 """How long the demo waits until the sensors have moved the landing folder into the lake, and for the runs to finish."""
@@ -79,9 +77,14 @@ def run_demo(project: Path, scale: float) -> int:
         return 130
 
 
+def _is_repository(folder: Path) -> bool:
+    """Whether the demo's datastores are those of the project itself."""
+    return (folder / "incremental_assets" / "defs" / "demo").is_dir()
+
+
 def _project(started_from: Path) -> Path:
     """The project in which the demo is played: this repository, or else one of its own below the folder from which it is started."""
-    if (started_from / PACKAGED).is_dir():
+    if _is_repository(started_from):
         return started_from
     folder = started_from / OWN_PROJECT
     if not (folder / "definitions.py").exists():
@@ -286,8 +289,8 @@ class _Demo:
         equal = f"{counted(rows, 'row')} in {counted(len(found), 'container')}{of_files}"
         self.console.print(f"\n[bold green]Lake and source are equal: {equal}.[/]")
         where = f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}."
-        here = (self.project / PACKAGED).is_dir()
-        ui, folder = ("make ui", "") if here else (f"incremental-assets --project {self.project} dev", f" {self.project}")
+        own = f"incremental-assets --project {self.project} dev", f" {self.project}"
+        ui, folder = ("make ui", "") if _is_repository(self.project) else own
         stop = f"python -m incremental_assets.demo stop{folder}"
         afterwards = f"`{ui}` shows all of this in Dagster. PostgreSQL keeps running for it; `{stop}` ends it."
         self.console.print(f"{where} {afterwards}", highlight=False)
@@ -322,7 +325,7 @@ class _Demo:
         # Only now the source has an address. This process and its children read the YAML that names it.
         named = {URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
         os.environ.update(named)
-        if not (self.project / PACKAGED).is_dir():
+        if not _is_repository(self.project):
             write_private(self.project / ".env", "".join(f"{name}={value}\n" for name, value in named.items()))  # for its UI
         datastores = load_datastores(self.project)
         for name in (DATASTORE, LANDING):

@@ -14,8 +14,8 @@ from incremental_assets.runs.launch import job_name
 
 def schedules_of(definition: ContainerDefinition) -> Sequence[str]:
     """The names of the schedules that sync the container: its own one, and its datastore's."""
-    own = [_of_container(definition)] if definition.container.options.schedule else []
-    return [*own, _of_datastore(definition.settings)] if definition.settings.schedule else own
+    own = [container_schedule_name(definition)] if definition.container.options.schedule else []
+    return [*own, datastore_schedule_name(definition.settings)] if definition.settings.schedule else own
 
 
 @lru_cache
@@ -25,11 +25,13 @@ def next_tick(cron: str, now: datetime) -> datetime:
     return get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC").astimezone(timezone.utc)
 
 
-def _of_container(definition: ContainerDefinition) -> str:
+def container_schedule_name(definition: ContainerDefinition) -> str:
+    """The name of the container's own schedule."""
     return f"{job_name(definition)}_schedule"
 
 
-def _of_datastore(settings: Settings) -> str:
+def datastore_schedule_name(settings: Settings) -> str:
+    """The name of the schedule of all containers of a datastore."""
     return f"sync_{encode_name(settings.name)}_schedule"
 
 

@@ -1,4 +1,4 @@
-"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule and its sensor."""
+"""Runs of the catalog operation: its asset, whose materializations show the differences, its job, and how the command line runs it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +81,7 @@ def op_name(name: str) -> str:
     return f"{encode_name(name)}_catalog"
 
 
-def _asset_and_job(
+def asset_and_job(
     component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], report: Callable[[CatalogResult], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
     """The asset and the job of the operation. ``report`` is called with the result of each run in this process."""
@@ -270,7 +270,7 @@ def run_catalog(
     settings = component.settings()
     # Events have only the metadata of the outcome. The asset runs in this process and hands over the whole of it.
     outcomes: list[CatalogResult] = []
-    asset, job = _asset_and_job(component, settings, known, outcomes.append)
+    asset, job = asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
     run_config = {"ops": {op_name(settings.name): {"config": dict(config or {})}}}
     ended = run_here(runnable.resolve_job_def(job_name(settings.name)), instance, run_config, {STARTED_BY_TAG: started_by})

@@ -12,7 +12,15 @@ from incremental_assets.catalog.state import Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.runs.catalog_run import run_catalog
-from incremental_assets.runs.loading import Datastore, LoadedProject, _placed, find_datastore, refuse_collisions, reload_catalog, select
+from incremental_assets.runs.loading import (
+    Datastore,
+    LoadedProject,
+    find_datastore,
+    placed_in_yaml,
+    refuse_collisions,
+    reload_catalog,
+    select,
+)
 from incremental_assets.runs.ordinary_run import command_line_instance
 
 
@@ -62,14 +70,14 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
         run = run_catalog(datastore.component, datastore.definitions, instance, started_by="sync")
     except ConfigurationError as error:
         if datastore.catalog is None or datastore.misfit is not None:
-            raise _placed(project, datastore.name, error) from error
+            raise placed_in_yaml(project, datastore.name, error) from error
         progress(str(error))
         return
     except SyncError as error:
         datastore.trouble = error
         return
     if run.refused is not None and (datastore.catalog is None or datastore.misfit is not None):
-        raise _placed(project, datastore.name, run.refused)
+        raise placed_in_yaml(project, datastore.name, run.refused)
     if run.refused is not None:
         progress(str(run.refused))  # a container that does not fit any more fails with its own message; the others are synced
     elif run.failure is not None:

@@ -12,11 +12,7 @@ from incremental_assets.core.plan import Action, Plan
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.project.folders import dagster_home, lake_root
 from incremental_assets.runs.adapters.choose import adapter_of
-from incremental_assets.runs.launch import (
-    RunLaunch,
-    keep_learned,
-    launch_of,
-)
+from incremental_assets.runs.launch import RunLaunch, keep_learned, launch_of
 from incremental_assets.runs.locks import holder_of
 from incremental_assets.runs.records.run_tags import CONTAINER_TAG, is_sync, tag_of
 from incremental_assets.runs.records.watermarks import newest_watermarks

@@ -146,15 +146,15 @@ def _load(project: Path, component: CataloguedComponent) -> Datastore:
     try:
         component.settings()  # raises ConfigurationError for an invalid YAML, even if there is no catalog yet
     except ConfigurationError as error:
-        raise _placed(project, component.name, error, names_unset=True) from error
+        raise placed_in_yaml(project, component.name, error, names_unset=True) from error
     catalog = _stored(component.store(project))
     try:
         return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
     except ConfigurationError as error:  # the YAML may name a table that is newer than the catalog
-        return Datastore(component, catalog, [], misfit=_placed(project, component.name, error))
+        return Datastore(component, catalog, [], misfit=placed_in_yaml(project, component.name, error))
 
 
-def _placed(project: Path, name: str, error: ConfigurationError, *, names_unset: bool = False) -> ConfigurationError:
+def placed_in_yaml(project: Path, name: str, error: ConfigurationError, *, names_unset: bool = False) -> ConfigurationError:
     """The error with file and line, as far as they are known. ``names_unset``: with the variables that the YAML refers to, and that are not
     set."""
     try:

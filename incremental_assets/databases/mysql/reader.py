@@ -80,7 +80,7 @@ class MySQLReader(MySQLSession):
         return Relation(mark=hashlib.md5(repr(said).encode(), usedforsecurity=False).hexdigest(), changes=self._changes(place))
 
     def _changes(self, place: tuple[str, str]) -> CountedChanges | None:
-        """What the server has counted; None if it is not of interest, or not told."""
+        """What the server has counted; None if it is not of interest, or the server does not count."""
         if not self.container.is_watched or self.server.why_unwatched:
             return None
         counted = "c.count_delete" if self.container.strategy is Strategy.UPSERT else "c.count_update + c.count_delete"

@@ -1,4 +1,4 @@
-"""One look at all that can be wrong."""
+"""Finds all that is wrong with containers at one moment: what the sensor of the alerts and ``incremental-assets alerts`` report."""
 
 import time
 from collections.abc import Mapping, Sequence

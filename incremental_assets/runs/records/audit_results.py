@@ -1,7 +1,7 @@
 """Records what an audit has found: evaluations of the check ``complete``, and a row in the records of the datastore.
 
 The check is logged by the run that has compared, and is never executed by itself: it would have to sync first. A run that audits nothing
-logs its last state again (``quality.evaluations.repeat_evaluations``).
+logs its last state again (``runs.quality.evaluations.repeat_evaluations``).
 """
 
 import time
